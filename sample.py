@@ -1,7 +1,6 @@
 """Sample text from a trained model: python sample.py --checkpoint runs/shakespeare --prompt "ROMEO:" """
 
 import argparse
-import contextlib
 import sys
 import time
 from collections.abc import Sequence
@@ -11,8 +10,8 @@ import cli.startup  # noqa: F401 - before torch
 from cli.command import CommandParser, report_errors, run_command, whole
 from cli.errors import UserError, checking_values, one_line, printable
 from model.generate import Sampling
-from training.copied import how_much_is_copied, training_text
-from training.sampling import TextSampler, one_thread
+from training.copied import how_much_is_copied
+from training.sampling import TextSampler, use_one_thread
 from training.trained_model import load_model
 
 AT_ONCE = 64  # texts sampled in one batch, which limits memory
@@ -59,18 +58,21 @@ def run(options: argparse.Namespace) -> int:
     trained = load_model(options.checkpoint, options.device, text=options.text)
     if options.copied and options.stop and trained.stops:
         raise UserError("--copied compares whole lines with those of the text; leave out --stop")
-    training = training_text(trained) if options.copied else ""
+    if options.copied:  # raises UserError if the training text is missing
+        training = trained.vocabulary.decode(trained.split(None if options.text else "train"))
     with checking_values("--stop: "):
         for stop in options.stop:
             trained.vocabulary.encode(stop)
     prompt = read_prompt(options)
+    trained.vocabulary.encode(prompt)  # raises UserError before anything is printed
     print(one_line(f"Sampling on {trained.runtime.device} from {trained.source}"), file=sys.stderr)
     options.stop += trained.stops
-    with one_thread() if options.samples == 1 else contextlib.nullcontext():
-        sampler = TextSampler(trained.model, trained.vocabulary, sampling)
-        began_s = time.perf_counter()
-        texts = write(sampler, options, prompt, lines=bool(trained.stops))
-        elapsed_s = time.perf_counter() - began_s
+    if options.samples == 1:
+        use_one_thread()
+    sampler = TextSampler(trained.model, trained.vocabulary, sampling)
+    began_s = time.perf_counter()
+    texts = write(sampler, options, prompt, lines=bool(trained.stops))
+    elapsed_s = time.perf_counter() - began_s
     n = sum(map(len, texts))
     together = f" of {len(texts)} texts together" if len(texts) > 1 else ""
     speed = f"{n / elapsed_s:,.0f} characters/s"

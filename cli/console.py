@@ -30,13 +30,12 @@ class Console:
     def advance(self) -> None:
         self.bar.update()
 
-    def training(self, step: int, *, loss: float | None, lr: float, tokens_per_s: float, left_s: float) -> None:
+    def training(self, step: int, *, loss: float, lr: float, tokens_per_s: float, left_s: float) -> None:
         """Show the training loss and speed after the bar, and print them as a line if the output is not a terminal."""
-        shown = "unknown" if loss is None else f"{loss:.4f}"
         speed = f"{tokens_per_s:,.0f} characters/s"
-        self.bar.set_postfix_str(f"loss {shown}, {speed}")
+        self.bar.set_postfix_str(f"loss {loss:.4f}, {speed}")
         if self.prints_lines:
-            self.say(f"step {step:,}/{self.max_steps:,}  loss {shown}  lr {lr:.2e}  {speed}  {left_s:.0f} s left")
+            self.say(f"step {step:,}/{self.max_steps:,}  loss {loss:.4f}  lr {lr:.2e}  {speed}  {left_s:.0f} s left")
 
     def say(self, text: str) -> None:
         """Print a line, above the bar if there is one. A closed output does not stop the run."""

@@ -1,8 +1,9 @@
-"""The rules of settings: the ranges of numbers, the names to choose from, and the names of folders."""
+"""The rules and marks of settings: ranges of numbers, names to choose from, names of folders, and what is special."""
 
 import math
 import re
 from dataclasses import dataclass
+from enum import Enum
 from typing import Annotated, Any, get_args, get_type_hints
 
 from cli.errors import UserError
@@ -42,6 +43,18 @@ Positive = Annotated[float, Within(above=0, at_most=MOST)]
 NotNegative = Annotated[float, Within(at_least=0, at_most=MOST)]
 BelowOne = Annotated[float, Within(at_least=0, below=1)]
 Fraction = Annotated[float, Within(at_least=0, at_most=1)]
+
+
+class Mark(Enum):
+    """What is special about a setting, beside its type: `dropout: Annotated[float, Mark.RETUNABLE] = 0.0`.
+
+    A setting without a mark is a part of a run's identity and, in section `model`, of the shape that weights fit.
+    """
+
+    WITHOUT_EFFECT = "it changes neither a weight nor a loss"
+    RESOLVED = "its meaning depends on the machine or a file's content; the origin of a run says what it meant"
+    RETUNABLE = "weights that were trained with one value also fit another"
+    FIXED = "a run that resumes may not change it: its state would not fit, or its best loss would not be comparable"
 
 
 def check_rules(section: str, settings: Any) -> None:

@@ -4,8 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated
 
-from cli.marks import Mark
-from cli.rules import NotNegative, check_rules
+from cli.rules import Mark, NotNegative, check_rules
 
 DEFAULT_SPLIT = (0.9, 0.1, 0.0)
 
@@ -28,10 +27,8 @@ class DataConfig:
     def __post_init__(self) -> None:
         check_rules("data", self)
         split = list(self.split)
-        if len(split) != 3:
-            raise ValueError(f"data.split={split} must be three numbers: [training, validation, test]")
-        if not (min(split[:2]) > 0 and split[2] >= 0):
-            raise ValueError(f"data.split={split}: training and validation must be above 0, test 0 or above")
+        if len(split) != 3 or 0 in split[:2]:
+            raise ValueError(f"data.split={split} must be three numbers; training and validation must be above 0")
         if max(split) < 1 and not math.isclose(sum(split), 1, abs_tol=1e-6):
             raise ValueError(f"data.split={split}: fractions must add up to 1, such as [0.8, 0.1, 0.1]")
         if max(split) >= 1 and any(size % 1 for size in split):

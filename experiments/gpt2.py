@@ -1,12 +1,16 @@
 """GPT-2's shape in this project's settings, and the names of its weights in nanoGPT and Hugging Face transformers."""
 
+from dataclasses import fields
 from typing import Any
 
-from cli.marks import InGPT2, Mark, marks
 from model.config import ModelConfig
 
 LINEAR_MAPS = {"attention.qkv": "attn.c_attn", "attention.proj": "attn.c_proj"}
 LINEAR_MAPS |= {"mlp.up": "mlp.c_fc", "mlp.proj": "mlp.c_proj"}
+# The settings in which GPT-2s differ, or which have no effect in one. All others have these values, or their defaults.
+VARIES = {"n_layer", "n_head", "n_kv_head", "n_embd", "block_size", "head_size", "dropout", "bias", "attention"}
+VARIES |= {"ngram_rows", "ngram_dropout"}
+VALUES = {"positions": "learned", "norm": "layer", "mlp": "gelu", "qk_norm": False, "logit_softcap": 0.0}
 
 
 def module_names(n_layer: int) -> dict[str, str]:
@@ -19,10 +23,5 @@ def module_names(n_layer: int) -> dict[str, str]:
 
 
 def shape() -> dict[str, Any]:
-    """Return the settings of a model in which every GPT-2 is the same: the value beside each, or else its default."""
-    default = ModelConfig()
-    return {
-        name: next((mark.value for mark in found if isinstance(mark, InGPT2)), getattr(default, name))
-        for name, found in marks(ModelConfig).items()
-        if Mark.ANY_IN_GPT2 not in found
-    }
+    """Return the settings of a model in which every GPT-2 is the same."""
+    return {field.name: field.default for field in fields(ModelConfig) if field.name not in VARIES} | VALUES

@@ -43,13 +43,10 @@ class KVCache:
     """The caches of all layers, and the characters, of B sequences of equal length, for inference.
 
     Pass it to `GPT.forward`, which continues the sequences, or begins all of them with the one that it is given. dtype,
-    device: those of the model. If its weights change, `clear` the cache.
+    device: those of the model. If its weights change, set the length to 0.
     """
 
     def __init__(self, config: ModelConfig, batch_size: int, **options: Any):
         self.layers = [LayerCache(config, layer, batch_size, **options) for layer in config.layers]
         self.symbols = Inputs(config.n_before, batch_size, config.block_size, **options | {"dtype": torch.long})
         self.length = 0  # how many positions were read
-
-    def clear(self) -> None:
-        self.length = 0

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Literal
 
-from cli.marks import InGPT2, Mark
-from cli.rules import BelowOne, NotNegative, Size, Within, check_rules
+from cli.rules import BelowOne, Mark, NotNegative, Size, Within, check_rules
 
 SHORTEST_COPY = 3  # shorter stretches recur by chance, and what follows them says little
 
@@ -30,36 +29,30 @@ class ModelConfig:
     Raises ValueError, naming the setting, if a value is invalid.
     """
 
-    n_layer: Annotated[int, Within(at_least=0, at_most=1_000), Mark.ANY_IN_GPT2] = 4  # blocks; 0: no attention
-    # heads per block, or a list such as `[8, 4, 4, 2]`
-    n_head: Annotated[Size | tuple[Size, ...], Mark.ANY_IN_GPT2] = 4
-    # key and value heads, shared by the query heads; null: `n_head`
-    n_kv_head: Annotated[Size | None, Mark.ANY_IN_GPT2] = None
-    n_embd: Annotated[Size, Mark.ANY_IN_GPT2] = 128  # width of the model
-    # context length: characters that the model can look back
-    block_size: Annotated[Size, Mark.ANY_IN_GPT2] = 256
-    head_size: Annotated[Size | None, Mark.ANY_IN_GPT2] = None  # width of a head; null: `n_embd / n_head`
-    dropout: Annotated[BelowOne, Mark.RETUNABLE, Mark.ANY_IN_GPT2] = 0.0  # dropout probability
-    bias: Annotated[bool, Mark.ANY_IN_GPT2] = False  # biases in linear maps and LayerNorms
+    n_layer: Annotated[int, Within(at_least=0, at_most=1_000)] = 4  # blocks; 0: no attention
+    n_head: Size | tuple[Size, ...] = 4  # heads per block, or a list such as `[8, 4, 4, 2]`
+    n_kv_head: Size | None = None  # key and value heads, shared by the query heads; null: `n_head`
+    n_embd: Size = 128  # width of the model
+    block_size: Size = 256  # context length: characters that the model can look back
+    head_size: Size | None = None  # width of a head; null: `n_embd / n_head`
+    dropout: Annotated[BelowOne, Mark.RETUNABLE] = 0.0  # dropout probability
+    bias: bool = False  # biases in linear maps and LayerNorms
     # how positions are encoded; `alibi`: memory grows with the square of the context length
-    positions: Annotated[Literal["rope", "learned", "alibi", "none"], InGPT2("learned")] = "rope"
-    norm: Annotated[Literal["rms", "layer"], InGPT2("layer")] = "rms"  # norm of the channels
-    mlp: Annotated[Literal["relu2", "gelu", "swiglu"], InGPT2("gelu")] = "relu2"  # activation of the MLP
+    positions: Literal["rope", "learned", "alibi", "none"] = "rope"
+    norm: Literal["rms", "layer"] = "rms"  # norm of the channels
+    mlp: Literal["relu2", "gelu", "swiglu"] = "relu2"  # activation of the MLP
     # width of a convolution before each MLP, which then reads the characters before, too; 1: none
     conv_width: Annotated[int, Within(at_least=1, at_most=1_000)] = 1
     # memory of n-grams: the last n characters look up a learned vector; `[]`: none
     ngrams: tuple[Annotated[int, Within(at_least=1, at_most=1_000)], ...] = ()
-    # rows of the table; n-grams with the same hash share one
-    ngram_rows: Annotated[Size, Mark.ANY_IN_GPT2] = 262_144
-    # probability of dropping a row in training
-    ngram_dropout: Annotated[BelowOne, Mark.RETUNABLE, Mark.ANY_IN_GPT2] = 0.5
+    ngram_rows: Size = 262_144  # rows of the table; n-grams with the same hash share one
+    ngram_dropout: Annotated[BelowOne, Mark.RETUNABLE] = 0.5  # probability of dropping a row in training
     # memory of copies: what followed an earlier copy of the last 3 to this many characters; 0: none
     longest_copy: Annotated[int, Within(at_least=0, at_most=64)] = 0
-    qk_norm: Annotated[bool, InGPT2(False)] = True  # normalise queries and keys
-    # soft cap on logits, `cap * tanh(logits / cap)`; 0: none
-    logit_softcap: Annotated[NotNegative, InGPT2(0.0)] = 15.0
+    qk_norm: bool = True  # normalise queries and keys
+    logit_softcap: NotNegative = 15.0  # soft cap on logits, `cap * tanh(logits / cap)`; 0: none
     # implementation of attention
-    attention: Annotated[Literal["auto", "explicit", "fused"], Mark.RETUNABLE, Mark.ANY_IN_GPT2] = "auto"
+    attention: Annotated[Literal["auto", "explicit", "fused"], Mark.RETUNABLE] = "auto"
     # [scoring function](../model/README.md#scoring-functions)
     score: Literal["uniform", "dot", "scaled_dot", "additive", "gaussian"] = "scaled_dot"
 
@@ -91,13 +84,6 @@ class ModelConfig:
     def n_before(self) -> int:
         """How many characters before a position its n-grams and its copies read."""
         return max(1, *self.ngrams, self.longest_copy) - 1
-
-    @property
-    def in_words(self) -> str:
-        """The shape of the model, such as "4 layers of 1 head, width 128"."""
-        n_head = str(self.n_head).strip("(),")  # one number, or one per layer
-        layers = f"{self.n_layer} layer{'s' * (self.n_layer != 1)}"
-        return f"{layers} of {n_head} head{'s' * (n_head != '1')}, width {self.n_embd}"
 
     def _check_heads(self, layer: LayerShape) -> None:
         n_head, unit = layer.n_head, 2 if self.positions == "rope" else 1  # unit: rope rotates pairs of channels

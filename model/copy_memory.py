@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from model.config import SHORTEST_COPY, ModelConfig
-from model.embedding import Memory, TokenEmbedding
+from model.embedding import TokenEmbedding
 from model.positions import Places
 
 
-class CopyMemory(Memory):
+class CopyMemory(nn.Module):
     """Vectors (B, T, C) of the characters that followed earlier copies of the last ones.
 
     The copy of a position is the earlier place whose last characters equal those of the position for the longest
@@ -37,10 +37,6 @@ class CopyMemory(Memory):
         is_of_length = (lengths.unsqueeze(-1) == numbers).to(self.strengths.dtype)  # (B, T, n)
         with torch.autocast(lengths.device.type, enabled=False):
             return self.followers(following) * (is_of_length @ self.strengths)
-
-    def init_weights(self) -> None:
-        nn.init.zeros_(self.followers.weight)
-        nn.init.ones_(self.strengths)
 
     def find(self, recent: Tensor, window: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the length of the longest copy at each of the positions (T,), 0: none, and the id after it: (B, T).

@@ -91,7 +91,7 @@ def generate(
         if new_start > start:
             unread = torch.cat(context, dim=1)[:, new_start - start :]
             start, context = new_start, [unread]
-            cache.clear()  # every character has a new position in the window
+            cache.length = 0  # every character has a new position in the window
 
 
 def window_start(n_seen: int, block_size: int) -> int:

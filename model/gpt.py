@@ -1,22 +1,7 @@
-"""The GPT: it reads characters and predicts the next one at every position.
-
-What it has that GPT-2 (Radford et al., 2019) does not:
-- rotary positions instead of learned ones
-- RMSNorm without parameters, and no biases
-- queries and keys of fixed length, with one learned scale per head
-- squared ReLU in the MLP
-- an output matrix of its own, not that of the embeddings
-- a soft cap on the logits
-- zeros in the last map of each layer and in the output matrix at the start
-- as options: memories of n-grams and of copies, a convolution before each MLP, fewer heads of keys and values, ALiBi,
-  SwiGLU, other scoring functions
-
-`experiments/studies/README.md` says what they are worth.
-"""
+"""The GPT: it reads characters and predicts the next one at every position. README.md compares it with GPT-2."""
 
 import math
-from collections.abc import Mapping
-from typing import Any, cast
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +11,7 @@ from model.block import Block, CausalConv
 from model.cache import KVCache
 from model.config import ModelConfig
 from model.copy_memory import CopyMemory
-from model.embedding import Memory, TokenEmbedding
+from model.embedding import TokenEmbedding
 from model.ngrams import NgramMemory
 from model.norm import QueryKeyNorm, make_norm
 from model.positions import POSITIONS, Places
@@ -45,13 +30,11 @@ class GPT(nn.Module):
         super().__init__()
         self.config, self.n_before = config, config.n_before
         self.token_embedding = TokenEmbedding(vocab_size, config.n_embd)
-        memories: dict[str, nn.Module] = {}
+        self.memories = nn.ModuleDict()  # each maps the `Places` of a pass to vectors (B, T, C)
         if config.ngrams:
-            memories["ngrams"] = NgramMemory(config, vocab_size)
+            self.memories["ngrams"] = NgramMemory(config, vocab_size)
         if config.longest_copy:
-            memories["copies"] = CopyMemory(config, vocab_size)
-        # Type checkers do not know what these containers hold.
-        self.memories = cast("Mapping[str, Memory]", nn.ModuleDict(memories))
+            self.memories["copies"] = CopyMemory(config, vocab_size)
         self.position_embedding = POSITIONS[config.positions](config)
         self.blocks = cast("list[Block]", nn.ModuleList(Block(config, layer) for layer in config.layers))
         self.norm = make_norm(config)
@@ -60,42 +43,25 @@ class GPT(nn.Module):
 
     @torch.no_grad()
     def init_weights(self) -> None:
-        """Initialise the weights.
-
-        embeddings              normal, std 0.3          the size of what the first blocks soon add; GPT-2's 0.02
-                                                         would be lost in it
-        attention.qkv, mlp.up   normal, std 1/sqrt(in)   keeps the variance of their input
-        ngrams.proj             normal, std 1/sqrt(in)   the same
-        ngrams.rows             0                        an n-gram that was never seen adds nothing
-        copies.followers        0                        copies add nothing
-        copies.strengths        1
-        attention.proj          0                        every block starts as the identity
-        mlp.proj                0                        the same
-        lm_head                 0                        all characters are equally likely: the loss starts at ln V
-        biases                  0
-        scales of heads         12                       see INITIAL_QK_SCALE
-        convolutions            0                        they start as the identity
-
-        A LayerNorm starts with ones. Scoring functions: additive ones are like attention.qkv, and `make_score`
-        sets the width of Gaussian ones.
-        """
+        """Initialise the weights. LayerNorms and the strengths of copies begin with ones, rows of n-grams with 0."""
         for module in self.modules():
-            if isinstance(module, nn.Linear):
+            if isinstance(module, nn.Linear):  # keeps the variance of its input
                 nn.init.normal_(module.weight, std=module.in_features**-0.5)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
             elif isinstance(module, nn.Embedding) and not module.sparse:
+                # The size of what the first blocks soon add; GPT-2's 0.02 would be lost in it.
                 nn.init.normal_(module.weight, std=0.3)
             elif isinstance(module, QueryKeyNorm) and module.log_scale is not None:
                 nn.init.constant_(module.log_scale, math.log(INITIAL_QK_SCALE))
-            elif isinstance(module, CausalConv):
+            elif isinstance(module, CausalConv):  # begins as the identity
                 nn.init.zeros_(module.weight)
-        for memory in self.memories.values():
-            memory.init_weights()
-        for block in self.blocks:
+        if "copies" in self.memories:  # they add nothing at first
+            nn.init.zeros_(self.memories.get_parameter("copies.followers.weight"))
+        for block in self.blocks:  # every block begins as the identity
             nn.init.zeros_(block.attention.proj.weight)
             nn.init.zeros_(block.mlp.proj.weight)
-        nn.init.zeros_(self.lm_head.weight)
+        nn.init.zeros_(self.lm_head.weight)  # all characters are equally likely: the loss begins at ln V
 
     def forward(self, ids: Tensor, cache: KVCache | None = None, weights: list[Tensor] | None = None) -> Tensor:
         """Return logits (B, T, V) for ids (B, T); with a cache, ids continue the positions in it.
@@ -139,22 +105,16 @@ class GPT(nn.Module):
             logits = cap * torch.tanh(logits / cap)
         return logits
 
+    @property
+    def ngrams(self) -> NgramMemory | None:
+        return cast("NgramMemory", self.memories["ngrams"]) if self.config.ngrams else None
+
     def sparse_parameters(self) -> list[nn.Parameter]:
         """Return the tables of which a step changes only a few rows.
 
         They are neither averaged nor clipped, and have an optimiser of their own.
         """
-        return [p for memory in self.memories.values() for p in memory.sparse_parameters()]
-
-    def count(self, ids: Any) -> None:
-        """Count in the training text ids (N,) what the memories need to know about it; see `Memory.count`."""
-        for memory in self.memories.values():
-            memory.count(ids)
-
-    def set_passes(self, n_passes: float) -> None:
-        """Prepare the memories for a run that reads its text this many times."""
-        for memory in self.memories.values():
-            memory.set_passes(n_passes)
+        return [self.ngrams.rows.weight] if self.ngrams else []
 
     def n_parameters(self) -> int:
         return sum(p.numel() for p in self.parameters())

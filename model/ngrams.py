@@ -6,15 +6,12 @@ the embedding. A hash function chooses the row, so the table has a fixed size, a
 request 854) do so with tokens.
 """
 
-from typing import Any
-
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from model.config import ModelConfig
-from model.embedding import Memory
 from model.positions import Places
 
 WIDTH = 32  # of a row
@@ -25,7 +22,7 @@ COUNTED, BATCH = 1 << 24, 1 << 15  # characters to count at most, and at once, w
 MOST = 10_000.0  # higher counts and priors change nothing, and float16 could not hold them
 
 
-class NgramMemory(Memory):
+class NgramMemory(nn.Module):
     """Vectors (B, T, C) of the last n characters of the window, for each n of `model.ngrams`, summed.
 
     Positions before the window share one more symbol. Rows of rare n-grams memorise the text if a run reads it often.
@@ -74,15 +71,9 @@ class NgramMemory(Memory):
         share = F.dropout(share, self.dropout, self.training)
         return self.proj((rows * share).flatten(2))
 
-    def init_weights(self) -> None:  # the linear map starts like others
-        nn.init.zeros_(self.rows.weight)
-
-    def sparse_parameters(self) -> list[nn.Parameter]:
-        return [self.rows.weight]
-
     @torch.no_grad()
-    def count(self, ids: Any) -> None:
-        """Count the rows that the training text ids (N,) read; see `Memory.count`.
+    def count(self, ids: np.ndarray) -> None:
+        """Count the rows that the training text ids (N,) read.
 
         Of a text of more than COUNTED characters, evenly spread stretches are counted, and p is as much lower.
         """
@@ -98,6 +89,7 @@ class NgramMemory(Memory):
         self.counts.copy_(counts.clamp(max=MOST))
 
     def set_passes(self, n_passes: float) -> None:
+        """Prepare for a run that reads its text this many times."""
         self.prior.fill_(min(PRIOR * n_passes * self.counted, MOST))
 
     def index(self, symbols: Tensor) -> Tensor:

@@ -6,12 +6,12 @@ The comment of each setting is its description in configs/README.md, and its typ
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, get_type_hints
 
-from cli.marks import Mark, marks
 from cli.rules import (
     BelowOne,
     Count,
     CountOrNone,
     Fraction,
+    Mark,
     NotNegative,
     Positive,
     Size,
@@ -115,5 +115,9 @@ class Config:
 
 def settings_with(mark: Mark) -> set[str]:
     """Return the settings that have a mark, as section.name."""
-    sections = get_type_hints(Config).items()
-    return {f"{section}.{name}" for section, kind in sections for name, found in marks(kind).items() if mark in found}
+    return {
+        f"{section}.{name}"
+        for section, kind in get_type_hints(Config).items()
+        for name, hint in get_type_hints(kind, include_extras=True).items()
+        if mark in getattr(hint, "__metadata__", ())
+    }

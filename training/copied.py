@@ -5,12 +5,6 @@ from collections.abc import Iterator, Sequence
 from training.trained_model import TrainedModel
 
 
-def training_text(trained: TrainedModel) -> str:
-    """Return the text of the model, or its training split. Raises UserError if it is missing."""
-    ids = trained.split(None if trained.text else "train")
-    return trained.vocabulary.decode(ids)
-
-
 def how_much_is_copied(
     trained: TrainedModel, training: str, texts: Sequence[str], prompt: str, length: int
 ) -> Iterator[str]:
@@ -18,7 +12,7 @@ def how_much_is_copied(
 
     If lines are texts (`data.lines`), yield one sentence only: how many of them, with the last line of the prompt, are
     no lines of the training text. Those of `length` characters did not reach the end of their line, and are counted
-    apart. training: see `training_text`.
+    apart. training: the training text.
     """
     data = trained.checkpoint.config.data
     if data.lines:

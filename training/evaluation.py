@@ -45,16 +45,6 @@ class Evaluation:
         part = "all" if self.n_characters == self.n_available else f"{self.n_characters:,} evenly spread ones of the"
         return f"{part} {self.n_available:,} characters of {passage}, context length {self.context}"
 
-    def record(self) -> dict[str, float]:
-        """Return the values of a record in metrics.jsonl."""
-        return {
-            "val_loss": self.loss,
-            "val_bits_per_char": self.bits_per_character,
-            "val_characters": self.n_characters,
-            "val_split_characters": self.n_available,
-            "val_context": self.context,
-        }
-
 
 @torch.inference_mode()
 def evaluate(

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cli.marks import Mark
+from cli.rules import Mark
 from training.config import Config, settings_with
 
 SEED = "train.seed"

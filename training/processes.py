@@ -55,10 +55,9 @@ def _leave() -> None:
 
 def first_shared_step(state: TrainingState) -> "SharedStep":
     """Give the state of a run to the other processes, and return the step that all take."""
-    saved = state.state_dict()
     dtype: Any = str(state.runtime.dtype).removeprefix("torch.")  # each process would choose `auto` for itself
     config = dataclasses.replace(state.config, train=dataclasses.replace(state.config.train, dtype=dtype))
-    _give((config, saved | {"tensors": {name: x.cpu() for name, x in saved["tensors"].items()}}))
+    _give((config, state.progress, {name: x.cpu() for name, x in state.tensors().items()}))
     return SharedStep(state)
 
 
@@ -67,9 +66,9 @@ def _follow() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # process 0 decides when all end
         signal.signal(number, signal.SIG_IGN)
     if received := _receive():
-        config, saved = received
+        config, *saved = received
         state = TrainingState(config, open_corpus(config.data), prepare_machine(config))
-        state.load_state_dict(saved)
+        state.load(*saved)
         step = SharedStep(state)
         while _receive():
             step.run()

@@ -7,7 +7,7 @@ import importlib.util
 import os
 import platform
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -18,11 +18,10 @@ from training.config import Config, TrainConfig
 
 @dataclass(frozen=True)
 class Runtime:
-    """A device, the dtype of its arithmetic, and how many processes train together; parameters stay float32."""
+    """A device, and the dtype of its arithmetic; parameters stay float32."""
 
     device: torch.device
     dtype: torch.dtype
-    n_processes: int = 1
 
     def autocast(self) -> AbstractContextManager:
         """Return a context with matrix products in `dtype`; sensitive sums stay in float32."""
@@ -32,7 +31,7 @@ class Runtime:
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else str(self.device)
         n_threads = torch.get_num_threads()
         threads = f", {n_threads} thread{'s' * (n_threads > 1)}" if self.device.type == "cpu" else ""
-        processes = f" in {self.n_processes} processes" if self.n_processes > 1 else ""
+        processes = f" in {n_processes()} processes" if n_processes() > 1 else ""
         return f"{name}{threads}, {str(self.dtype).removeprefix('torch.')}{processes}"
 
 
@@ -94,19 +93,19 @@ def n_processes() -> int:
 
 
 def prepare_machine(config: Config) -> Runtime:
-    """Return the device, precision and processes of a config. Raises UserError if the machine lacks what it needs."""
+    """Return the device and precision of a config. Raises UserError if the machine lacks what it needs."""
     settings = config.train
-    runtime = replace(choose_runtime(settings.device, settings.dtype), n_processes=n_processes())
-    if runtime.n_processes > 1:
-        check_several(settings, runtime)
+    runtime = choose_runtime(settings.device, settings.dtype)
+    if n_processes() > 1:
+        check_several(settings, runtime.device)
     if settings.logger != "none" and importlib.util.find_spec(settings.logger) is None:
         raise UserError(f"train.logger={settings.logger} needs a library: pip install {settings.logger}")
     return runtime
 
 
-def check_several(settings: TrainConfig, runtime: Runtime) -> None:
+def check_several(settings: TrainConfig, device: torch.device) -> None:
     """Raise UserError if several processes cannot train together: each needs a device and an equal share of a batch."""
-    device, n, n_here = runtime.device, runtime.n_processes, int(os.environ["LOCAL_WORLD_SIZE"])
+    n, n_here = n_processes(), int(os.environ["LOCAL_WORLD_SIZE"])
     if left := settings.batch_size % n:
         fits = settings.batch_size - left or n
         raise UserError(f"train.batch_size={settings.batch_size} cannot be divided among {n} processes; use {fits}")

@@ -1,6 +1,5 @@
 """Sample text from a model: the one path from a prompt to characters and text, for every command."""
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,15 +12,9 @@ from model.gpt import GPT
 from training.evaluation import evaluation_mode
 
 
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute on one thread inside the context: one character is too little work to share."""
-    n_threads = torch.get_num_threads()
+def use_one_thread() -> None:
+    """Compute on one thread from now on: one character is too little work to share."""
     torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(n_threads)
 
 
 @dataclass(frozen=True)
@@ -35,25 +28,18 @@ class TextSampler:
     def stream(
         self, prompt: str, length: int, *, seed: int = 0, streams: range = range(1), stops: Sequence[str] = ()
     ) -> Iterator[list[str]]:
-        """Return an iterator over the pieces of the continuations, without the prompt: one of each stream at a time.
+        """Yield the pieces of the continuations, without the prompt: one of each stream at a time.
 
         The continuations have `length` characters, or end before their first stop text. A piece is the next character,
         or empty while more characters decide whether a stop text follows. streams: their numbers; a continuation
         depends on the prompt, the seed and its number only. An empty prompt means the start of a line.
-
-        This call encodes, and raises UnknownCharacterError if a character of the prompt is not in the vocabulary.
-        Reading the iterator samples; at its end, the model's training mode is restored.
+        Raises UnknownCharacterError if a character of the prompt is not in the vocabulary.
         """
-        ids = self.vocabulary.encode(prompt or self.vocabulary.default_prompt)
-        return self._pieces(ids, length, seed, streams, stops)
-
-    def _pieces(
-        self, ids: np.ndarray, length: int, seed: int, streams: range, stops: Sequence[str]
-    ) -> Iterator[list[str]]:
-        prompt = torch.from_numpy(ids.astype(np.int64))[None].to(self.model.lm_head.weight.device)  # (1, T)
+        encoded = self.vocabulary.encode(prompt or self.vocabulary.default_prompt).astype(np.int64)
+        ids = torch.from_numpy(encoded)[None].to(self.model.lm_head.weight.device)  # (1, T)
         texts = [StopText(stops) for _ in streams]
         with evaluation_mode(self.model):
-            for drawn in generate(self.model, prompt, length, sampling=self.sampling, seed=seed, streams=streams):
+            for drawn in generate(self.model, ids, length, sampling=self.sampling, seed=seed, streams=streams):
                 characters = self.vocabulary.decode(drawn.tolist())
                 yield [text.add(character) for text, character in zip(texts, characters, strict=True)]
                 if all(text.reached for text in texts):

@@ -74,8 +74,9 @@ class TrainingState:
         # Initialised on the CPU: a seed gives the same weights on every device.
         torch.manual_seed(config.train.seed)
         self.model = GPT(config.model, len(corpus.vocabulary))
-        self.model.count(self.split.train)
-        self.model.set_passes(self.n_passes)
+        if self.model.ngrams:
+            self.model.ngrams.count(self.split.train)
+            self.model.ngrams.set_passes(self.n_passes)
         self.model.to(runtime.device)
         self.average = WeightAverage(self.model, config.optim.average_fraction)
         self.optimizers: list[Optimizer] = make_optimizers(
@@ -89,8 +90,8 @@ class TrainingState:
         """How often the whole run reads its training text."""
         return self.config.train.max_steps * self.config.tokens_per_step / len(self.split.train)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return a copy of the progress, and every tensor by a plain name.
+    def tensors(self) -> dict[str, Tensor]:
+        """Return every tensor by a plain name.
 
         model.NAME is a weight to sample with; if it is an average, trained.NAME is the weight that training continues
         with. optimizer.KIND.NAME is what an optimiser remembers of a weight, such as optimizer.exp_avg.lm_head.weight.
@@ -101,29 +102,28 @@ class TrainingState:
             for optimizer in self.optimizers:
                 for kind, value in optimizer.state.get(parameter, {}).items():
                     tensors[f"optimizer.{kind}.{name}"] = value
-        tensors |= {"loss_sum": self.loss_sum, "loss_count": self.loss_count}
-        return {"progress": dataclasses.replace(self.progress), "tensors": tensors}
+        return tensors | {"loss_sum": self.loss_sum, "loss_count": self.loss_count}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load what `state_dict` returned, or the weights of a model alone; the average may be new or be dropped.
+    def load(self, progress: Progress, tensors: Mapping[str, Tensor]) -> None:
+        """Load a progress and `tensors`, or the weights of a model alone; the average may be new or be dropped.
 
         Raises UserError if what an optimiser remembers is not its own or, after the first step, is missing.
         """
-        tensors: Mapping[str, Tensor] = state["tensors"]
         weights, trained = part_of(tensors, "model."), part_of(tensors, "trained.")
         self.average.model.load_state_dict(weights)
         self.model.load_state_dict(weights | trained)
-        self.model.set_passes(self.n_passes)  # those of this run, which may be longer now, or another
-        self._load_optimizers(part_of(tensors, "optimizer."), state["progress"].step)
+        if self.model.ngrams:
+            self.model.ngrams.set_passes(self.n_passes)  # those of this run, which may be longer now, or another
+        self._load_optimizers(part_of(tensors, "optimizer."), progress.step)
         if {"loss_sum", "loss_count"} <= tensors.keys():
             self.loss_sum.copy_(tensors["loss_sum"])
             self.loss_count.copy_(tensors["loss_count"])
-        self.progress = dataclasses.replace(state["progress"])
+        self.progress = dataclasses.replace(progress)
         if self.average.model is self.model or not trained:
             self.progress.averaged_steps = 0  # an average starts with the next step, or not at all
 
     def _load_optimizers(self, tensors: Mapping[str, Tensor], step: int) -> None:
-        """Load what the optimisers remember of every trained parameter; see `load_state_dict`."""
+        """Load what the optimisers remember of every trained parameter; see `load`."""
         parameters = dict(self.model.named_parameters())
         optimizer_of = {p: o for o in self.optimizers for group in o.param_groups for p in group["params"]}
         likes = {
@@ -150,14 +150,13 @@ class TrainingState:
     def is_finished(self) -> bool:
         return bool(self.progress.limits_reached(self.config.train))
 
-    def take_mean_loss(self) -> float | None:
-        """Return the mean training loss since the last call, or None without any step, and start a new mean.
+    def take_mean_loss(self) -> float:
+        """Return the mean training loss of the steps since the last call, and start a new mean.
 
         Raises TrainingError as `check_finite` does.
         """
         self.check_finite()
-        count = self.loss_count.item()
-        mean = self.loss_sum.item() / count if count else None
+        mean = self.loss_sum.item() / self.loss_count.item()
         self.loss_sum.zero_()
         self.loss_count.zero_()
         return mean

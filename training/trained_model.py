@@ -70,20 +70,16 @@ class TrainedModel:
         part: None is all of `text` or, without one, the validation split.
         """
         if self.text and not part:
-            return self._read(self.text)
+            text = "".join(text for _, text in read_text(self.text, self.checkpoint.config.data.encoding))
+            if len(ids := self.vocabulary.encode(text)) < 2:
+                raise UserError(f"{self.text} is too short; give two characters or more")
+            return ids
         config, part = self.checkpoint.config, part or "validation"
         ids = getattr(self.corpus.split(config.data.split, config.model.block_size), part)
         if len(ids) < 2:
             separate = config.data.val_corpus
             why = f"data.val_corpus={separate}" if separate else f"data.split={[*config.data.split]}"
             raise UserError(f"{self.path} has no {part} split ({why}); train with data.split=[0.81, 0.09, 0.1]")
-        return ids
-
-    def _read(self, file: Path) -> np.ndarray:
-        text = "".join(text for _, text in read_text(file, self.checkpoint.config.data.encoding))
-        ids = self.vocabulary.encode(text)
-        if len(ids) < 2:
-            raise UserError(f"{file} is too short; give two characters or more")
         return ids
 
     @property

@@ -17,8 +17,8 @@ from data.files import exclusive
 from experiments.report.__main__ import main as report
 from experiments.sweep.sweep_folder import SweepFolder, load_plan, read_plan
 from experiments.sweep.workers import train_runs
+from training.runs.differences import with_ancestor
 from training.runs.metrics import read_newest_record
-from training.runs.open_run import with_ancestor
 from training.runs.run_folder import RunFolder
 from training.runtime import prepare_machine
 

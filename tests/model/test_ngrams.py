@@ -78,7 +78,7 @@ def test_of_a_long_text_evenly_spread_stretches_are_counted(monkeypatch):
     model, ids = make_model(V, **SETTINGS), np.random.default_rng(0).integers(0, V, 40)
     model.memories["ngrams"].count(ids)
     symbols = [0, 0, 0, *(ids + 1).tolist()]
-    model.set_passes(3)
+    model.memories["ngrams"].set_passes(3)
     assert model.memories["ngrams"].prior.item() == pytest.approx(2.4 * 3 * 2 / 6)  # two of six stretches
     places = [*range(7), *range(21, 28)]
     expected = Counter(row_of(symbols[t + 4 - n : t + 4]) for n in SETTINGS["ngrams"] for t in places)

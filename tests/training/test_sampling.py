@@ -6,7 +6,7 @@ from helpers import make_model
 
 from data.vocabulary import Vocabulary
 from model.generate import Sampling, generate
-from training.sampling import TextSampler, one_thread
+from training.sampling import TextSampler
 
 VOCABULARY = Vocabulary("\nabcdefghij")
 SAMPLING = Sampling(temperature=1.3, top_k=5)
@@ -51,12 +51,3 @@ def test_the_model_samples_without_dropout_and_keeps_its_training_mode(model, tr
     stream.close()  # as at a stop text
     assert model.training == training
     assert texts == set(drawn(model, "ab", 1))
-
-
-def test_one_thread_computes_until_the_context_ends():
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(2)
-    with one_thread():
-        assert torch.get_num_threads() == 1
-    assert torch.get_num_threads() == 2
-    torch.set_num_threads(n_threads)

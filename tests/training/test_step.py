@@ -107,7 +107,8 @@ def test_n_grams_count_less_the_more_often_a_run_reads_its_text(workplace, max_s
     n_passes = max_steps * 3 * 8 / int(0.9 * len(TINY_TEXT))
     prior = state.model.memories["ngrams"].prior
     assert prior.item() == pytest.approx(2.4 * n_passes)
-    state.load_state_dict(make_state(*settings, "train.max_steps=1").state_dict())  # resumed for longer
+    shorter = make_state(*settings, "train.max_steps=1")
+    state.load(shorter.progress, shorter.tensors())  # resumed for longer
     assert prior.item() == pytest.approx(2.4 * n_passes)
 
 

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from cli.console import Console
 from cli.errors import explain
-from cli.hints import PROJECT
+from cli.hints import PROJECT, to_paste
 from model.generate import Sampling
 from training.evaluation import Evaluation
 from training.log import sentences
@@ -72,7 +72,14 @@ class RunLog:
     def evaluation(self, result: Evaluation, *, is_best: bool) -> None:
         """Log a validation loss and a sampled text."""
         settings, step, corpus = self.state.config.train, self.state.progress.step, self.state.corpus
-        self._record(**result.record(), val_passage=corpus.passage(self.state.split))
+        self._record(
+            val_loss=result.loss,
+            val_bits_per_char=result.bits_per_character,
+            val_characters=result.n_characters,
+            val_split_characters=result.n_available,
+            val_context=result.context,
+            val_passage=corpus.passage(self.state.split),
+        )
         self._last_loss = result.loss
         sampler = TextSampler(self.state.average.model, corpus.vocabulary, Sampling(temperature=0.8))
         # The same seed for every sample, so that samples can be compared.
@@ -82,7 +89,8 @@ class RunLog:
         self._say([sentences.describe_evaluation(result, step, self.clock.elapsed_s, is_best=is_best)])
 
     def stopped(self, signal_name: str) -> None:
-        self._say(sentences.stopped(signal_name, self.state.progress.step, self.run.path))
+        resume = to_paste("train.py", "--resume", self.run.path)
+        self._say([f"Stopped by {signal_name} after step {self.state.progress.step:,}. To resume:", f"  {resume}"])
 
     def finished(self) -> None:
         """Log the end of a run: its best loss, time and folder, when it was started or last resumed with which code."""

@@ -19,14 +19,15 @@ def introduction(state: TrainingState, folder: Path, changes: Sequence[str]) -> 
     """
     config, corpus, step = state.config, state.corpus, state.progress.step
     train_ids, val_ids, test_ids = state.split
-    n_test = len(test_ids) - 1
+    n_test, n_layer = len(test_ids) - 1, config.model.n_layer
+    n_head = str(config.model.n_head).strip("(),")  # one number, or one per layer
     lines = [
         f"Corpus {corpus.name}: {corpus.n_files:,} file{'s' * (corpus.n_files != 1)}, {len(corpus.ids):,} "
         f"characters, a vocabulary of {len(corpus.vocabulary):,}; "
         f"{len(train_ids):,} for training, {len(val_ids) - 1:,} for validation"
         + (f", {n_test:,} for the test" if n_test else ""),
-        f"Model: {state.model.n_parameters():,} parameters, {config.model.in_words}, "
-        f"context length {config.model.block_size}",
+        f"Model: {state.model.n_parameters():,} parameters, {n_layer} layer{'s' * (n_layer != 1)} of {n_head} "
+        f"head{'s' * (n_head != '1')}, width {config.model.n_embd}, context length {config.model.block_size}",
         *describe_length(state),
     ]
     if config.train.ancestor:
@@ -56,13 +57,6 @@ def describe_evaluation(result: Evaluation, step: int, elapsed_s: float, *, is_b
         f"step {step:,}  validation loss {result.loss:.4f}{' best' if is_best else ''}  "
         f"{result.bits_per_character:.3f} bits per character  {result.extent}  {elapsed_s:.0f} s"
     )
-
-
-def stopped(signal_name: str, step: int, folder: Path) -> list[str]:
-    return [
-        f"Stopped by {signal_name} after step {step:,}. To resume:",
-        f"  {to_paste('train.py', '--resume', folder)}",
-    ]
 
 
 def conclusion(

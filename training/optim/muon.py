@@ -9,6 +9,7 @@ from training.optim.quick_start import Optimizer
 
 # Quintic Newton-Schulz coefficients of the source: after five iterations singular values are near 1, not exactly 1.
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+MOMENTUM = 0.95
 
 
 def orthogonalise(matrices: Tensor, *, dtype: torch.dtype = torch.bfloat16) -> Tensor:
@@ -38,39 +39,32 @@ class Muon(Optimizer):
     also moves it towards 0, so decay never works against the update.
 
     dtype: of the products; bfloat16 is precise enough and fast on hardware that supports it. A group's `lr` may be a
-    tensor, which a CUDA graph reads at every replay; its momentum and weight decay are constants of the graph.
+    tensor, which a CUDA graph reads at every replay; its weight decay is a constant of the graph.
     """
 
     def __init__(
-        self,
-        params: Iterable[Tensor],
-        *,
-        lr: float = 0.02,
-        momentum: float = 0.95,
-        weight_decay: float = 0.0,
-        dtype: torch.dtype = torch.bfloat16,
+        self, params: Iterable[Tensor], *, lr: float, weight_decay: float, dtype: torch.dtype = torch.bfloat16
     ):
         self.dtype = dtype
-        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override] # no closure: the gradients are given
         for group in self.param_groups:
-            shapes = dict.fromkeys(p.shape for p in group["params"])
-            for shape in shapes:
+            for shape in dict.fromkeys(p.shape for p in group["params"]):
                 params = [p for p in group["params"] if p.shape == shape and p.grad is not None]
                 if params:
-                    self._step(params, group["lr"], group["momentum"], group["weight_decay"])
+                    self._step(params, group["lr"], group["weight_decay"])
 
-    def _step(self, params: list[Tensor], lr: float | Tensor, momentum: float, weight_decay: float) -> None:
+    def _step(self, params: list[Tensor], lr: float | Tensor, weight_decay: float) -> None:
         """Update matrices of one shape."""
         for p in params:
             if not self.state[p]:
                 self.state[p]["momentum_buffer"] = torch.zeros_like(p)
         buffers = [self.state[p]["momentum_buffer"] for p in params]
         grads = [p.grad for p in params if p.grad is not None]
-        torch._foreach_lerp_(buffers, grads, 1 - momentum)
-        ahead = torch.stack(torch._foreach_lerp(grads, buffers, momentum))  # Nesterov: (n, rows, columns)
+        torch._foreach_lerp_(buffers, grads, 1 - MOMENTUM)
+        ahead = torch.stack(torch._foreach_lerp(grads, buffers, MOMENTUM))  # Nesterov: (n, rows, columns)
         # A copy in the parameters' layout and dtype: elementwise operations on transposed matrices are slow.
         update = orthogonalise(ahead, dtype=self.dtype).to(params[0].dtype).contiguous()
         scale = max(1, params[0].size(0) / params[0].size(1)) ** 0.5

@@ -44,8 +44,8 @@ class CheckpointError(UserError):
 class Checkpoint:
     """Everything that sampling and resuming need.
 
-    corpus: name, digest and n_train of the text, see `Corpus`. origin: see `origin_of`. progress, tensors: see
-    `TrainingState.state_dict`.
+    corpus: name, digest and n_train of the text, see `Corpus`. origin: see `origin_of`. tensors: see
+    `TrainingState.tensors`.
     """
 
     config: Config
@@ -60,7 +60,8 @@ class Checkpoint:
         """Return the state of a run as a checkpoint. Raises TrainingError if a number in it is not finite."""
         state.check_finite()
         corpus = {name: getattr(state.corpus, name) for name in CORPUS}
-        checkpoint = cls(state.config, state.corpus.vocabulary, corpus, state.origin, **state.state_dict())
+        progress, vocabulary = dataclasses.replace(state.progress), state.corpus.vocabulary
+        checkpoint = cls(state.config, vocabulary, corpus, state.origin, progress, state.tensors())
         if not state.progress.step:
             check_weights(checkpoint)  # a run that has begun can be resumed
         return checkpoint
@@ -86,10 +87,6 @@ class Checkpoint:
             digest.update(f"{name} {[*x.shape]}".encode())
             digest.update(x.contiguous().numpy().tobytes())
         return digest.hexdigest()
-
-    def without_training_state(self) -> "Checkpoint":
-        """Return a checkpoint that one can sample from, but not resume."""
-        return dataclasses.replace(self, tensors={f"model.{name}": x for name, x in self.weights.items()})
 
     def build_model(self) -> GPT:
         """Return the trained model on the CPU, in evaluation mode."""

@@ -4,11 +4,10 @@ import dataclasses
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
-from cli.marks import Mark
+from cli.rules import Mark
 from data.corpus import Corpus
-from model.ngrams import MOST, NgramMemory
+from model.ngrams import MOST
 from training.config import Config, settings_with
 from training.config_file import shown
 from training.runs.checkpoint import Checkpoint, CheckpointError, load_checkpoint
@@ -68,16 +67,22 @@ def _characters(characters: set[str]) -> str:
     return repr("".join(sorted(characters)[:20])) if characters else "nothing else"
 
 
-def open_ancestor(config: Config) -> Checkpoint:
-    """Return the model of `train.ancestor`. Raises CheckpointError if it has another shape than the config's."""
-    assert config.train.ancestor is not None
+def with_ancestor(config: Config) -> tuple[Config, Checkpoint | None]:
+    """Return the config of a new run with the characters of its ancestor, if it has one, and the ancestor.
+
+    Raises CheckpointError if the ancestor has another shape.
+    """
+    if not config.train.ancestor:
+        return config, None
     path = find_checkpoint(Path(config.train.ancestor))
     ancestor = load_checkpoint(path)
     if found := other_models(ancestor.config, config):
         raise CheckpointError(
             f"{path} is another model than that of this config ({'; '.join(found)}); set these as in {path}"
         )
-    return ancestor
+    characters = {*(config.data.characters or ""), *ancestor.vocabulary.characters}
+    data = dataclasses.replace(config.data, characters="".join(sorted(characters)))
+    return dataclasses.replace(config, data=data), ancestor
 
 
 def adopt(state: TrainingState, ancestor: Checkpoint) -> None:
@@ -95,10 +100,9 @@ def adopt(state: TrainingState, ancestor: Checkpoint) -> None:
             new = known.mean(0) if known.is_floating_point() else torch.arange(len(before), len(now)) + 1
             weights[name] = torch.empty(x.shape, dtype=known.dtype)
             weights[name][is_known], weights[name][~is_known] = known, new
-    state.load_state_dict({"progress": state.progress, "tensors": {f"model.{k}": x for k, x in weights.items()}})
-    for memory in state.model.memories.values():
-        if isinstance(memory, NgramMemory):
-            of_ancestor: Tensor = memory.counts * (memory.prior / weights["memories.ngrams.prior"])
-            memory.count(state.split.train)
-            memory.counts.add_(of_ancestor).clamp_(max=MOST)
+    state.load(state.progress, {f"model.{name}": x for name, x in weights.items()})
+    if ngrams := state.model.ngrams:
+        of_ancestor = ngrams.counts * (ngrams.prior / weights["memories.ngrams.prior"])
+        ngrams.count(state.split.train)
+        ngrams.counts.add_(of_ancestor).clamp_(max=MOST)
     state.origin["ancestor"] = ancestor.weights_digest()[:16]

@@ -9,8 +9,8 @@ from training.runs.json_values import checked, checked_origin, read_json
 
 FIELDS: dict[str, Any] = {  # the types of the fields that are read
     **dict.fromkeys(("step", "n_parameters", "val_characters", "val_split_characters", "val_context"), int),
-    **dict.fromkeys(("elapsed_s", "val_loss", "tokens_per_s", "peak_memory_bytes"), float),
-    **dict.fromkeys(("train_loss", "best_val_loss"), float | None),
+    **dict.fromkeys(("elapsed_s", "train_loss", "val_loss", "tokens_per_s", "peak_memory_bytes"), float),
+    "best_val_loss": float | None,
     **dict.fromkeys(("date", "commit"), str | None),
     **dict.fromkeys(("corpus", "val_passage", "machine"), str),
     "settings": dict,

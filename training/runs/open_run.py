@@ -19,7 +19,7 @@ from training.config_file import build_config, load_config
 from training.identity import earlier_values, identity_of
 from training.processes import first_shared_step, joined_processes
 from training.runs.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
-from training.runs.differences import adopt, changed_settings, check_resumable, open_ancestor
+from training.runs.differences import adopt, changed_settings, check_resumable, with_ancestor
 from training.runs.find_checkpoint import find_run
 from training.runs.metrics import read_newest_record
 from training.runs.run_folder import RunFolder
@@ -39,43 +39,32 @@ def open_run(
     TrainingError that says how to resume.
     """
     several = n_processes() > 1  # of torchrun
-    with joined_processes() if several else contextlib.nullcontext():
+    changes: list[str] = []
+    with contextlib.ExitStack() as contexts:
+        if several:
+            contexts.enter_context(joined_processes())
         if config_file:
-            opened = start(config_file, overrides)
+            state, is_new = new_state(load_config(config_file, overrides)), True
+            run = RunFolder.create(state.config.train.name or config_file.stem)
+            contexts.enter_context(run.lock())
         else:
             assert folder, "neither a config nor a folder"
-            opened = resume(find_run(folder), overrides)
-        with opened as (run, state, changes):
-            for doubt in doubts(state):
-                print(f"train.py: warning: {doubt}", file=sys.stderr)
-            yield run, state, first_shared_step(state) if several else TrainingStep(state), changes
+            run = find_run(folder)
+            contexts.enter_context(run.lock())
+            state, changes, is_new = resumed_state(run, overrides)
+        contexts.enter_context(run.session(state, changes, is_new=is_new))
+        for doubt in doubts(state):
+            print(f"train.py: warning: {doubt}", file=sys.stderr)
+        yield run, state, first_shared_step(state) if several else TrainingStep(state), changes
 
 
-@contextlib.contextmanager
-def start(config_file: Path, overrides: Sequence[str]) -> Iterator[tuple[RunFolder, TrainingState, list[str]]]:
-    """Open a new run; see `open_run`."""
-    state = new_state(load_config(config_file, overrides))
-    run = RunFolder.create(state.config.train.name or config_file.stem)
-    with run.lock(), run.session(state):
-        yield run, state, []
-
-
-@contextlib.contextmanager
-def resume(run: RunFolder, overrides: Sequence[str]) -> Iterator[tuple[RunFolder, TrainingState, list[str]]]:
-    """Open a run again, or for the first time if it has nothing but its settings; see `open_run`."""
-    with run.lock():
-        checkpoint, warnings = load_newest(run)
-        for warning in warnings:
-            print(f"train.py: warning: {warning}", file=sys.stderr)
-        if checkpoint and not checkpoint.step and overrides:
-            checkpoint = None  # nothing is trained yet, and another seed has other first weights
-        if checkpoint:
-            state, changes = continued_state(checkpoint, overrides)
-        else:
-            state, changes = new_state(load_config(run.config, overrides)), []
-        has_same_origin = checkpoint is not None and state.origin == checkpoint.origin
-        with run.session(state, changes, is_new=not has_same_origin):
-            yield run, state, changes
+def resumed_state(run: RunFolder, overrides: Sequence[str]) -> tuple[TrainingState, list[str], bool]:
+    """Return the state that a run goes on from, the settings that have changed, and whether its identity is new."""
+    checkpoint = load_newest(run)
+    if not checkpoint or (overrides and not checkpoint.step):  # nothing is trained: another seed has other weights
+        return new_state(load_config(run.config, overrides)), [], True
+    state, changes = continued_state(checkpoint, overrides)
+    return state, changes, state.origin != checkpoint.origin
 
 
 def new_state(config: Config) -> TrainingState:
@@ -97,25 +86,15 @@ def continued_state(checkpoint: Checkpoint, overrides: Sequence[str]) -> tuple[T
         raise UserError(f"{error}; if you moved the text, add data.corpus=NEW_PATH") from None
     check_resumable(checkpoint, config, corpus)
     state = TrainingState(config, corpus, prepare_machine(config))
-    state.load_state_dict({"progress": checkpoint.progress, "tensors": checkpoint.tensors})
+    state.load(checkpoint.progress, checkpoint.tensors)
     state.origin["ancestor"] = checkpoint.origin["ancestor"]
     now = identity_of(state.config, state.origin)
     state.origin["earlier"] = earlier_values(now, checkpoint.identity, checkpoint.step)
     return state, [*changed_settings(checkpoint.config, state.config).values()]
 
 
-def with_ancestor(config: Config) -> tuple[Config, Checkpoint | None]:
-    """Return the config of a new run with the characters of its ancestor, if it has one, and the ancestor."""
-    if not config.train.ancestor:
-        return config, None
-    ancestor = open_ancestor(config)
-    characters = {*(config.data.characters or ""), *ancestor.vocabulary.characters}
-    data = dataclasses.replace(config.data, characters="".join(sorted(characters)))
-    return dataclasses.replace(config, data=data), ancestor
-
-
-def load_newest(run: RunFolder) -> tuple[Checkpoint | None, list[str]]:
-    """Return the newest intact checkpoint, or None if the run has not begun, and a warning for each damaged one.
+def load_newest(run: RunFolder) -> Checkpoint | None:
+    """Return the newest intact checkpoint, or None if the run has not begun. Print a warning for each damaged one.
 
     A damaged one is renamed to NAME.damaged, so that the next save keeps an intact one as the previous. If the
     returned one is not the latest, it becomes that: a process may have been killed after it saved the best. Raises
@@ -133,18 +112,19 @@ def load_newest(run: RunFolder) -> tuple[Checkpoint | None, list[str]]:
             damaged[path] = str(error)
     if not intact:
         if not damaged and not read_newest_record(run.metrics).get("step"):
-            return None, []
+            return None
         reasons = "; ".join(damaged.values()) or "its files are missing"
         raise CheckpointError(
             f"{run.path}: no checkpoint to resume from ({reasons}); start the run again with --config"
         )
     place, newest = sorted(intact.items(), key=lambda item: item[1].step)[-1]  # of equal steps, the one saved last
-    for path in damaged:
+    for path, why in damaged.items():
         path.replace(path.with_suffix(".damaged"))
+        what = f"{why}; it is now called {path.stem}.damaged; resuming from step {newest.step:,}"
+        print(f"train.py: warning: {what}", file=sys.stderr)
     if place != run.latest:
         save_checkpoint(newest, run.latest, keep=run.previous)
-    resumed = f"resuming from step {newest.step:,}"
-    return newest, [f"{why}; it is now called {path.stem}.damaged; {resumed}" for path, why in damaged.items()]
+    return newest
 
 
 def doubts(state: TrainingState) -> Iterator[str]:

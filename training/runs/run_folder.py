@@ -157,7 +157,9 @@ class RunFolder:
         is_due = step in kept_steps(settings.keep_checkpoints, settings.max_steps) or state.is_finished()
         if is_due and not self.kept(step).exists():  # it does if the run is resumed at this step
             self.check_held()
-            save_checkpoint(Checkpoint.of(state).without_training_state(), self.kept(step))
+            checkpoint = Checkpoint.of(state)
+            weights = {f"model.{name}": x for name, x in checkpoint.weights.items()}  # enough to sample, not to resume
+            save_checkpoint(dataclasses.replace(checkpoint, tensors=weights), self.kept(step))
 
     def kept(self, step: int) -> Path:
         """Return the file of the weights that are kept from a step."""

@@ -47,9 +47,9 @@ def test_an_average_that_starts_on_resuming_does_not_contain_older_weights(workp
 def test_a_run_that_resumes_without_averages_continues_from_the_trained_weights(workplace):
     checkpoint = load_checkpoint(train_run("tiny", "optim.average_fraction=0.5").latest)
     state = make_state("optim.average_fraction=0")
-    state.load_state_dict({"progress": checkpoint.progress, "tensors": checkpoint.tensors})
+    state.load(checkpoint.progress, checkpoint.tensors)
     for name, weight in state.model.state_dict().items():
         assert torch.equal(weight, trained(checkpoint)[name])
     assert state.average.model is state.model
-    assert not any(name.startswith("trained.") for name in state.state_dict()["tensors"])
+    assert not any(name.startswith("trained.") for name in state.tensors())
     assert state.progress.averaged_steps == 0

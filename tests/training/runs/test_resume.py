@@ -53,7 +53,7 @@ def test_a_state_that_was_saved_and_loaded_continues_bit_for_bit(workplace, sett
     advance(first, 4)
     save_checkpoint(Checkpoint.of(first), workplace / "a")
     loaded = load_checkpoint(workplace / "a")
-    second.load_state_dict({"progress": loaded.progress, "tensors": loaded.tensors})
+    second.load(loaded.progress, loaded.tensors)
     assert differences(Checkpoint.of(second), loaded) == []
     advance(second, 5)
     assert differences(Checkpoint.of(second), Checkpoint.of(whole)) == []
