@@ -45,7 +45,7 @@ class NgramMemory(nn.Module):
         super().__init__()
         self.lengths, self.dropout = sorted(config.ngrams), config.ngram_dropout
         self.n_before = self.lengths[-1] - 1
-        self.counted = 1.0  # the part of the text
+        self.counted_share = 1.0  # of the characters of the text
         zeros = torch.zeros(config.ngram_rows, WIDTH)
         self.rows = nn.Embedding.from_pretrained(zeros, freeze=False, sparse=True)
         self.register_buffer("symbols", torch.arange(1, vocab_size + 1))
@@ -81,7 +81,7 @@ class NgramMemory(nn.Module):
         all_symbols = self.symbols.cpu()
         n_stretches = -(-len(ids) // BATCH)
         n_counted = min(n_stretches, COUNTED // BATCH)
-        self.counted = n_counted / n_stretches
+        self.counted_share = n_counted / n_stretches
         for start in (number * n_stretches // n_counted * BATCH for number in range(n_counted)):
             symbols = all_symbols[torch.from_numpy(ids[max(0, start - n_before) : start + BATCH].astype(np.int64))]
             index = self.index(F.pad(symbols, (max(0, n_before - start), 0))[None])
@@ -90,7 +90,7 @@ class NgramMemory(nn.Module):
 
     def set_passes(self, n_passes: float) -> None:
         """Prepare for a run that reads its text this many times."""
-        self.prior.fill_(min(PRIOR * n_passes * self.counted, MOST))
+        self.prior.fill_(min(PRIOR * n_passes * self.counted_share, MOST))
 
     def index(self, symbols: Tensor) -> Tensor:
         """Return the row (B, T, N) of each n-gram that ends at the last T of the symbols (B, n_before + T)."""
