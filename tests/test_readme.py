@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, run_command, train_tiny
+from conftest import ROOT, train_tiny
 from helpers import new_environment
 from nanogpt_files import nanogpt_checkpoint, write_files
+from prepared import run_prepared
 
 from experiments.sweep.plan import make_plan
 from training.config_file import read_settings, to_yaml
@@ -146,7 +147,7 @@ def test_every_command_runs(part, tmp_path):
         if command in planned and (points := points_of(command)):
             (project / "point.yaml").write_text(to_yaml(points[0].config), encoding="utf-8")
             arguments = ["train.py", "--config", "point.yaml", *SHORT_RUN]
-        finished = run_command([sys.executable, *arguments], cwd=project, input="ROMEO:\n", timeout=600)
+        finished = run_prepared(arguments, cwd=project, input="ROMEO:\n")
         unsolved = "--check" in arguments  # the exercise, just written
         assert finished.returncode == unsolved, f"{command}\n{finished.stderr}"
         assert finished.stdout.strip(), command

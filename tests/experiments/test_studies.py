@@ -3,12 +3,12 @@ import json
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT, run_command
+from conftest import ROOT
+from prepared import run_prepared
 from scipy import stats
 
 from cli.options import replaceable
@@ -199,7 +199,6 @@ def without_charts(page):
 @pytest.mark.parametrize("table", [*filter(Path.exists, map(table_of, REPORTS))], ids=lambda table: table.stem)
 def test_the_command_beside_a_table_reproduces_it(tmp_path, table):
     (report,) = [report for report in REPORTS if table_of(report) == table]
-    command = [sys.executable, *shlex.split(report), "--output", str(tmp_path / table.name)]
-    finished = run_command(command, cwd=ROOT)
+    finished = run_prepared([*shlex.split(report), "--output", str(tmp_path / table.name)], cwd=ROOT)
     assert finished.returncode == 0, finished.stderr
     assert without_charts(tmp_path / table.name) == without_charts(table)
