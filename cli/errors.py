@@ -6,7 +6,6 @@ from argparse import ArgumentTypeError
 from collections.abc import Iterator
 
 LONGEST_LINE = 1_000  # characters of an error
-HINTS = {IsADirectoryError: "; name a file", FileExistsError: " and is no folder; move or rename it"}
 
 
 class UserError(ValueError, ArgumentTypeError):  # argparse shows its message
@@ -31,8 +30,8 @@ def checking_values(place: str = "") -> Iterator[None]:
 
 
 def is_for_user(error: BaseException) -> bool:
-    """Return whether an error is a UserError, or the operating system's refusal of a named file."""
-    return isinstance(error, UserError) or bool(isinstance(error, OSError) and error.strerror and error.filename)
+    """Return whether an error is a UserError, or a refusal of the operating system."""
+    return isinstance(error, UserError) or bool(isinstance(error, OSError) and error.strerror)
 
 
 def explain(error: BaseException) -> str:
@@ -40,8 +39,8 @@ def explain(error: BaseException) -> str:
     if not is_for_user(error):
         return one_line(f"{type(error).__name__}: {error}")
     if isinstance(error, OSError):
-        hint = HINTS.get(type(error), "")
-        return one_line(f"{error.filename2 or error.filename}: {error.strerror}{hint}")  # filename2: the new name
+        name = error.filename2 or error.filename  # filename2: the new name; a full disk names no file
+        return one_line(f"{name}: {error.strerror}" if name else f"{error.strerror}")
     return one_line(str(error))
 
 

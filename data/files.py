@@ -38,10 +38,6 @@ def replacing(path: Path, *, keep: Path | None = None) -> Iterator[BinaryIO]:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-    except OSError as error:
-        if error.filename in (None, str(partial)):  # a full disk gives no name
-            error.filename = str(path)
-        raise
     finally:
         partial.unlink(missing_ok=True)
 
@@ -50,15 +46,6 @@ def replace_text(path: Path, text: str) -> None:
     """Write the text in UTF-8 as `replacing` does."""
     with replacing(path) as file:
         file.write(text.encode(errors="backslashreplace"))  # a name may not be UTF-8
-
-
-def append(path: Path, text: str) -> None:
-    """Append the text in UTF-8. An error names the file, which that of a full disk does not do by itself."""
-    try:
-        with path.open("ab") as file:
-            file.write(text.encode())
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def remove_partial_files(folder: Path) -> None:

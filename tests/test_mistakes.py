@@ -71,7 +71,7 @@ IN_THE_COMMAND = [
     ("--config configs/selmere.yaml", f"; did you mean {ROOT}/configs/selmere.yaml?"),
     ("--config lock.yaml", "train.name='lock' must be a folder name"),
     ("--config swept.yaml", "this is a sweep; start it with "),
-    ("--config .", ".: Is a directory; name a file"),
+    ("--config .", ".: Is a directory"),
     ("--resume runs/gone", "no such run folder"),
     ("--resume tiny.yaml", "is not a run folder"),
 ]

@@ -110,13 +110,9 @@ def save_checkpoint(checkpoint: Checkpoint, path: Path, *, keep: Path | None = N
     content = safetensors.torch.save(tensors, header)
     start = content.index(NO_CHECKSUM, content.index(b'"sha256":"'))
     checksum = hashlib.sha256(content).hexdigest().encode()
-    try:
-        with replacing(path, keep=keep) as file:
-            for part in (content[:start], checksum, memoryview(content)[start + len(checksum) :]):
-                file.write(part)
-    except OSError as error:
-        reason = f"a checkpoint of {len(content):,} bytes could not be saved ({error.strerror})"
-        raise OSError(error.errno, reason, str(path)) from None
+    with replacing(path, keep=keep) as file:
+        for part in (content[:start], checksum, memoryview(content)[start + len(checksum) :]):
+            file.write(part)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:

@@ -12,7 +12,7 @@ from typing import Any
 
 from cli.errors import UserError, explain
 from cli.rules import check_folder_name
-from data.files import append, exclusive, replace_text
+from data.files import exclusive, replace_text
 from training.config_file import to_yaml
 from training.runs.checkpoint import SUFFIX, Checkpoint, save_checkpoint
 from training.runs.metrics import read_newest_record
@@ -173,12 +173,15 @@ class RunFolder:
 
     def add_record(self, record: dict[str, Any]) -> None:
         """Append a record to the metrics."""
-        self.check_held()
-        append(self.metrics, json.dumps(record) + "\n")
+        self._append(self.metrics, json.dumps(record) + "\n")
 
     def add_sample(self, heading: str, text: str) -> None:
+        self._append(self.samples, f"--- {heading} ---\n{text}\n\n")
+
+    def _append(self, path: Path, text: str) -> None:
         self.check_held()
-        append(self.samples, f"--- {heading} ---\n{text}\n\n")
+        with path.open("ab") as file:
+            file.write(text.encode())
 
 
 def refuse_links(folder: Path) -> None:

@@ -166,7 +166,7 @@ def test_a_file_in_place_of_the_runs_folder_is_an_error(tmp_path):
     for root in (tmp_path / "runs", tmp_path / "link"):
         with pytest.raises(FileExistsError) as error:
             RunFolder.create("a", root=root)
-        assert explain(error.value) == f"{root}: File exists and is no folder; move or rename it"
+        assert explain(error.value) == f"{root}: File exists"
 
 
 INSIDE = ["config.yaml", "metrics.jsonl", "samples.txt", "error.txt", "lock", "output.txt", "checkpoints"]
