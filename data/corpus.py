@@ -10,10 +10,8 @@ import numpy as np
 from cli.errors import UserError
 from data.config import DataConfig
 from data.encoded_text import cached_text, combined
-from data.sources import cache_folder, find_files
+from data.sources import CACHE, find_files
 from data.vocabulary import Vocabulary
-
-PART = 1 << 20  # characters to look at at once
 
 
 class Split(NamedTuple):
@@ -90,13 +88,13 @@ class Corpus:
         return f"the text {digest[:16]} in {self.encoding} from {start:,} to {start + len(split.validation):,}"
 
 
-def open_corpus(config: DataConfig, *, cache: Path | None = None) -> Corpus:
+def open_corpus(config: DataConfig, *, cache: Path = CACHE) -> Corpus:
     """Open the config's corpus; if the cache does not have this content, encode it first.
 
     Raises UserError if the text is missing, cannot be downloaded, is empty, repeats one character, is not in
     data.encoding, or lacks the lines of data.lines.
     """
-    cache, val_corpus = cache or cache_folder(), config.val_corpus
+    val_corpus = config.val_corpus
     train_files = find_files(config.corpus, cache=cache)
     val_files = [] if val_corpus is None else find_files(val_corpus, cache=cache, setting="data.val_corpus")
     folder, characters = cache / "encoded", config.characters or ""
@@ -104,11 +102,8 @@ def open_corpus(config: DataConfig, *, cache: Path | None = None) -> Corpus:
     n_train = sum(text.file_characters[: len(train_files)])
     if not n_train:
         raise UserError(f"data.val_corpus={val_corpus} is all of data.corpus={config.corpus}; name another text")
-    parts = (text.ids[start : min(start + PART, n_train)] for start in range(0, n_train, PART))
-    if config.lines and not any(np.any(part == text.characters.find("\n")) for part in parts):  # -1 is no id
-        has_other_ends = "\r" in text.characters
-        advice = "its lines seem to end in \\r: convert them" if has_other_ends else "put each text on a line"
-        raise UserError(f"data.lines=true needs lines that end in \\n, but {config.corpus} has none; {advice}")
+    if config.lines and "\n" not in text.characters:
+        raise UserError(f"data.lines=true needs lines that end in \\n, but {config.corpus} has none")
     return Corpus(
         name=config.corpus,
         digest=combined(text.digests),

@@ -148,5 +148,5 @@ def read_text(path: Path, encoding: str) -> Iterator[tuple[bytes, str]]:
                 if isinstance(error, UnicodeDecodeError):
                     position = n_bytes - len(error.object) + error.start  # the object includes bytes of earlier chunks
                     reason = f"byte {position:,}: {error.reason}"
-                advice = "convert it, or train with data.encoding=cp1252 or utf-16-le; latin-1 reads any file"
+                advice = "unpack or convert it, or train with data.encoding=cp1252 or utf-16-le; latin-1 reads any file"
                 raise UserError(f"{path} is not {encoding} ({reason}); {advice}") from None

@@ -48,5 +48,5 @@ def test_an_encoding_that_yields_half_of_a_surrogate_pair_is_an_error(load, cach
 def test_other_text_encodings_can_be_read(load, encoding, text):
     assert decoded(load(text.encode(encoding), encoding=encoding)) == text
     if encoding == "utf-16-le":
-        with pytest.raises(UserError, match=r"a.txt is not utf-16 \(.*BOM\); convert it, .* utf-16-le"):
+        with pytest.raises(UserError, match=r"a.txt is not utf-16 \(.*BOM\); unpack or convert it, .* utf-16-le"):
             load(text.encode(encoding), encoding="utf-16")
