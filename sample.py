@@ -26,9 +26,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = CommandParser(prog="sample.py", description="Sample text from a trained model.")
     add = parser.add_argument
     add("--checkpoint", type=Path, metavar="PATH", help="a run folder or a checkpoint (default: the best saved last)")
-    prompt = parser.add_mutually_exclusive_group()
-    prompt.add_argument("--prompt", default="", metavar="TEXT", help="text to continue (default: the start of a line)")
-    prompt.add_argument("--prompt-file", metavar="FILE", help="file to continue; - is standard input")
+    add("--prompt", default="", metavar="TEXT", help="text to continue (default: the start of a line)")
     add("--length", type=whole(0), default=500, metavar="N", help="characters to sample (%(default)s)")
     add("--samples", type=whole(1), default=1, metavar="N", help="number of texts (%(default)s)")
     add("--temperature", type=float, default=0.8, metavar="X", help="lower is more predictable, 0 is greedy (0.8)")
@@ -45,62 +43,40 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def run(options: argparse.Namespace) -> int:
     """Check the options, load the model, and continue the prompt."""
-    if "" in options.stop:
-        raise UserError("--stop needs at least one character")
-    if options.text and not options.copied:
-        raise UserError("--text is for --copied; add it, or leave out --text")
-    filters = {name: getattr(options, name) for name in ("temperature", "top_k", "top_p", "min_p")}
-    try:
+    with checking_values():
+        filters = {name: getattr(options, name) for name in ("temperature", "top_k", "top_p", "min_p")}
         sampling = Sampling(**filters)
-    except ValueError as error:
-        name, _, rule = str(error).partition("=")
-        raise UserError(f"--{name.replace('_', '-')}={rule}") from None
     trained = load_model(options.checkpoint, options.device, text=options.text)
     if options.copied and options.stop and trained.stops:
         raise UserError("--copied compares whole lines with those of the text; leave out --stop")
     if options.copied:  # raises UserError if the training text is missing
         training = trained.vocabulary.decode(trained.split(None if options.text else "train"))
-    with checking_values("--stop: "):
-        for stop in options.stop:
-            trained.vocabulary.encode(stop)
-    prompt = read_prompt(options)
-    trained.vocabulary.encode(prompt)  # raises UserError before anything is printed
+    for text in (options.prompt, *options.stop):
+        trained.vocabulary.encode(text)  # raises UserError before anything is printed
     print(one_line(f"Sampling on {trained.runtime.device} from {trained.source}"), file=sys.stderr)
     options.stop += trained.stops
     if options.samples == 1:
         use_one_thread()
     sampler = TextSampler(trained.model, trained.vocabulary, sampling)
     began_s = time.perf_counter()
-    texts = write(sampler, options, prompt, lines=bool(trained.stops))
+    texts = write(sampler, options, lines=bool(trained.stops))
     elapsed_s = time.perf_counter() - began_s
     n = sum(map(len, texts))
     together = f" of {len(texts)} texts together" if len(texts) > 1 else ""
     speed = f"{n / elapsed_s:,.0f} characters/s"
     print(f"Sampled {n:,} character{'s' * (n != 1)}{together} in {elapsed_s:.2f} s: {speed}", file=sys.stderr)
     if options.copied:
-        for sentence in how_much_is_copied(trained, training, texts, prompt, options.length):
+        for sentence in how_much_is_copied(trained, training, texts, options.prompt, options.length):
             print(sentence, file=sys.stderr)
     return 0
 
 
-def read_prompt(options: argparse.Namespace) -> str:
-    """Return the prompt. Raises UserError if its file is not UTF-8 text."""
-    file = options.prompt_file
-    if file is None:
-        return options.prompt
-    content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        name = "standard input" if file == "-" else file
-        raise UserError(f"{name} is not UTF-8 text: byte {error.start:,} ({error.reason})") from None
-
-
-def write(sampler: TextSampler, options: argparse.Namespace, prompt: str, *, lines: bool) -> list[str]:
+def write(sampler: TextSampler, options: argparse.Namespace, *, lines: bool) -> list[str]:
     """Continue the prompt, print the texts, and return them without it. Raises UserError as `encode` does.
 
     lines: print one text on a line, without a number.
     """
+    prompt = options.prompt
     if options.samples == 1:
         pieces = sampler.stream(prompt, options.length, seed=options.seed, stops=options.stop)
         text = ""
