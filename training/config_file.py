@@ -12,7 +12,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,16 +37,6 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
         raise UserError(f"this is a sweep; start it with {to_paste('experiments.sweep', '--config', path)}")
     with checking_values("" if overrides else f"{path}: "):  # with both, either may be wrong
         return build_config(settings, overrides)
-
-
-@contextlib.contextmanager
-def naming_last_reader() -> Iterator[None]:
-    """Add to a ValueError about settings that the project itself wrote which commit reads those of earlier versions."""
-    try:
-        yield
-    except ValueError as error:
-        reader = f"commit {LAST_READER} of this project can read it"
-        raise UserError(f"{error}; if an earlier version wrote it, {reader}") from None
 
 
 def read_settings(path: Path) -> dict[str, Any]:

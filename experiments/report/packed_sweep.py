@@ -12,7 +12,7 @@ from data.files import replace_text
 from experiments.report.runs import read_run
 from experiments.sweep.plan import Plan, make_plan
 from experiments.sweep.sweep_folder import SweepFolder, read_plan
-from training.config_file import naming_last_reader
+from training.config_file import LAST_READER
 from training.identity import ORIGIN
 from training.runs.json_values import checked
 from training.runs.metrics import check_record, read_lines, read_records
@@ -58,12 +58,11 @@ def unpack(file: Path) -> tuple[Plan, dict[str, list[dict[str, Any]]]]:
     """
     settings, *runs = read_lines(file) or [None]
     packed: dict[str, list[dict[str, Any]]] = {}
-    with checking_values(f"{file}: is not a packed sweep of this version: "):
+    with checking_values(f"{file}: is not a packed sweep of this version (try commit {LAST_READER}): "):
         for n, run in enumerate(runs, start=2):
             checked(run, kinds := {"point": str, "records": list}, kinds)
             packed[run["point"]] = [check_record(record, f"line {n}") for record in run["records"]]
-        with naming_last_reader():
-            plan = make_plan(checked(settings, {}))
+        plan = make_plan(checked(settings, {}))
         if missing := [point.name for point in plan.points if point.name not in packed]:
             raise UserError(f"it lacks the run {missing[0]}")
     return plan, packed

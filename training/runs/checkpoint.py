@@ -22,7 +22,7 @@ from data.files import replacing
 from data.vocabulary import Vocabulary
 from model.gpt import GPT
 from training.config import Config
-from training.config_file import LAST_READER, build_config, naming_last_reader
+from training.config_file import LAST_READER, build_config
 from training.identity import identity_of
 from training.runs.json_values import checked, checked_origin, read_json
 from training.state import Progress, TrainingState, part_of
@@ -147,8 +147,7 @@ def _verify(content: bytes, path: Path) -> None:
 
 
 def _parse(header: Mapping[str, str], content: bytes) -> Checkpoint:
-    with naming_last_reader():
-        config = build_config(read_json(header["settings"]))
+    config = build_config(read_json(header["settings"]))
     characters = read_json(header["vocabulary"])
     vocabulary = Vocabulary(characters)
     if vocabulary.characters != characters or not characters:

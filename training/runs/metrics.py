@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from cli.errors import UserError, checking_values
-from training.config_file import build_config, naming_last_reader
+from training.config_file import LAST_READER, build_config
 from training.runs.json_values import checked, checked_origin, read_json
 
 FIELDS: dict[str, Any] = {  # the types of the fields that are read
@@ -53,7 +53,7 @@ def check_record(record: Any, place: str) -> dict[str, Any]:
     except ValueError as error:
         raise UserError(f"{place}: is damaged ({error}); remove the line, or restore the file") from None
     if "settings" in record:
-        with checking_values(f"{place}: this version cannot read its settings: "), naming_last_reader():
+        with checking_values(f"{place}: this version cannot read its settings (try commit {LAST_READER}): "):
             build_config(record["settings"])
     return record
 

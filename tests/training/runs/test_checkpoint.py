@@ -124,7 +124,6 @@ EARLIER = "version wrote it.* commit c797c4b or, if it is older, 8237b76 of this
     [
         ({"format": None}, EARLIER),
         ({"format": "7"}, EARLIER),
-        ({"settings": '{"model": {"rope_base": 10000.0}}'}, EARLIER),
         ({"format": "99"}, "another version wrote it"),
     ],
 )
