@@ -173,14 +173,6 @@ def test_a_thread_can_train_although_it_cannot_handle_signals(workplace):
         assert pool.submit(train.main, ["--config", "tiny.yaml"]).result() == 0
 
 
-def test_settings_that_are_probably_mistakes_produce_a_warning(workplace, capsys):
-    train_run("tiny", "train.max_steps=4", "optim.warmup_steps=5")
-    assert "warning: optim.warmup_steps is longer than the run" in capsys.readouterr().err
-    (workplace / "text.txt").write_text(TINY_TEXT, encoding="utf-16-be")
-    train_run("tiny", "train.max_steps=4")
-    assert "text.txt contains NUL characters; set data.encoding, such as utf-16-le" in capsys.readouterr().err
-
-
 def test_a_later_run_of_one_process_counts_neither_the_time_nor_the_memory_of_an_earlier_one(workplace, monkeypatch):
     monkeypatch.setattr(cli.startup, "STARTED_S", time.perf_counter() - 3600)  # of the process
     alone = metrics(train_run("alone", "train.max_steps=2").path)[-1]

@@ -60,7 +60,7 @@ def open_sweep(options: Namespace) -> SweepFolder:
     if plan is None:
         raise UserError(f"{options.resume}: is not the folder of a sweep, such as runs/heads")
     for config in (point.config for point in plan.points):
-        whole = with_ancestor(config)[0] if options.config else config
+        whole = with_ancestor(config)[0] if options.config and config.train.ancestor else config
         open_corpus(whole.data).split(config.data.split, config.model.block_size)
         prepare_machine(config)
     if options.resume:

@@ -34,14 +34,12 @@ def other_models(before: Config, now: Config) -> list[str]:
 
 def check_resumable(checkpoint: Checkpoint, now: Config, corpus: Corpus) -> None:
     """Raise CheckpointError if a run cannot continue from a checkpoint with this config and text."""
-    saved, known = set(checkpoint.vocabulary.characters), set(corpus.vocabulary.characters)
-    pairs = {
-        "the text's SHA-256": (f"{checkpoint.corpus['digest'][:12]}...", f"{corpus.digest[:12]}..."),
-        # of a text with a separate validation text
-        "the length of the training text": (checkpoint.corpus["n_train"], corpus.n_train),
-        "the vocabulary": (f"with {_characters(saved - known)}", f"with {_characters(known - saved)}"),
+    is_same = {
+        "text": checkpoint.corpus["digest"] == corpus.digest,
+        "training part of the text": checkpoint.corpus["n_train"] == corpus.n_train,
+        "vocabulary": checkpoint.vocabulary.characters == corpus.vocabulary.characters,
     }
-    others = [f"{name} was {shown(a)} and is {shown(b)}" for name, (a, b) in pairs.items() if a != b]
+    others = [f"the {name} has changed" for name, same in is_same.items() if not same]
     fixed, changed = settings_with(Mark.FIXED), changed_settings(checkpoint.config, now)
     forbidden = [text for key, text in changed.items() if key in fixed]
     if found := other_models(checkpoint.config, now) + forbidden + others:
@@ -63,17 +61,12 @@ def check_resumable(checkpoint: Checkpoint, now: Config, corpus: Corpus) -> None
         )
 
 
-def _characters(characters: set[str]) -> str:
-    return repr("".join(sorted(characters)[:20])) if characters else "nothing else"
-
-
-def with_ancestor(config: Config) -> tuple[Config, Checkpoint | None]:
-    """Return the config of a new run with the characters of its ancestor, if it has one, and the ancestor.
+def with_ancestor(config: Config) -> tuple[Config, Checkpoint]:
+    """Return the config of a new run with the characters of its ancestor, and the ancestor.
 
     Raises CheckpointError if the ancestor has another shape.
     """
-    if not config.train.ancestor:
-        return config, None
+    assert config.train.ancestor, "a run without an ancestor"
     path = find_checkpoint(Path(config.train.ancestor))
     ancestor = load_checkpoint(path)
     if found := other_models(ancestor.config, config):

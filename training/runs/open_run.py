@@ -1,6 +1,5 @@
 """Open a run to train it: a new one from a config, or one to resume from its folder."""
 
-import codecs
 import contextlib
 import dataclasses
 import shutil
@@ -23,7 +22,7 @@ from training.runs.differences import adopt, changed_settings, check_resumable, 
 from training.runs.find_checkpoint import find_run
 from training.runs.metrics import read_newest_record
 from training.runs.run_folder import RunFolder
-from training.runtime import has_fast_bfloat16, n_processes, prepare_machine
+from training.runtime import n_processes, prepare_machine
 from training.state import TrainingState
 from training.step import TrainingStep
 
@@ -53,8 +52,9 @@ def open_run(
             contexts.enter_context(run.lock())
             state, changes, is_new = resumed_state(run, overrides)
         contexts.enter_context(run.session(state, changes, is_new=is_new))
-        for doubt in doubts(state):
-            print(f"train.py: warning: {doubt}", file=sys.stderr)
+        if shutil.which("nvidia-smi") and not torch.backends.cuda.is_built():
+            advice = "but its PyTorch is a CPU build; README.md says how to use the GPU"
+            print(f"train.py: warning: this machine has nvidia-smi, {advice}", file=sys.stderr)
         yield run, state, first_shared_step(state) if several else TrainingStep(state), changes
 
 
@@ -69,8 +69,9 @@ def resumed_state(run: RunFolder, overrides: Sequence[str]) -> tuple[TrainingSta
 
 def new_state(config: Config) -> TrainingState:
     """Return the state of a run at step 0. Raises UserError if its settings cannot work here and with their text."""
-    runtime = prepare_machine(config)
-    config, ancestor = with_ancestor(config)
+    runtime, ancestor = prepare_machine(config), None
+    if config.train.ancestor:
+        config, ancestor = with_ancestor(config)
     state = TrainingState(config, open_corpus(config.data), runtime)
     if ancestor:
         adopt(state, ancestor)
@@ -125,18 +126,3 @@ def load_newest(run: RunFolder) -> Checkpoint | None:
     if place != run.latest:
         save_checkpoint(newest, run.latest, keep=run.previous)
     return newest
-
-
-def doubts(state: TrainingState) -> Iterator[str]:
-    """Yield warnings about what is probably a mistake of the user."""
-    config, runtime, corpus = state.config, state.runtime, state.corpus
-    if config.train.dtype == "bfloat16" and not has_fast_bfloat16(runtime.device):
-        advice = "this processor multiplies bfloat16 matrices more slowly than float32 ones; train.dtype=auto is faster"
-        yield f"train.dtype=bfloat16: {advice}"
-    if shutil.which("nvidia-smi") and not torch.backends.cuda.is_built():
-        yield "this machine has nvidia-smi, but its PyTorch is a CPU build; README.md says how to use the GPU"
-    if config.optim.warmup_steps > config.train.max_steps:
-        yield "optim.warmup_steps is longer than the run (train.max_steps); lower it"
-    if "\0" in corpus.vocabulary.characters:
-        other = "utf-32-le" if codecs.lookup(corpus.encoding).name == "utf-16-le" else "utf-16-le"
-        yield f"the text {corpus.name} contains NUL characters; set data.encoding, such as {other}"
