@@ -40,7 +40,7 @@ class RunFolder:
         self.latest = self.checkpoints / f"latest{SUFFIX}"
         self.previous = self.checkpoints / f"previous{SUFFIX}"
         self.best = self.checkpoints / f"best{SUFFIX}"
-        self._own_lock: tuple[int, int] | None = None  # the lock on disk by which this process holds the folder
+        self._own_lock: os.stat_result | None = None  # of the file by which this process holds the folder
         if self.config.exists():
             refuse_links(path)
             refuse_links(self.checkpoints)
@@ -66,7 +66,7 @@ class RunFolder:
     def lock(self) -> Iterator[None]:
         """Keep other processes out, and leave an error in error.txt. Raises UserError if another one has the lock."""
         with exclusive(self.path, "is training this run"):
-            self._own_lock = self._lock_on_disk()
+            self._own_lock = (self.path / "lock").stat()
             self.error.unlink(missing_ok=True)
             try:
                 yield
@@ -78,18 +78,12 @@ class RunFolder:
             finally:
                 self._own_lock = None
 
-    def _lock_on_disk(self) -> tuple[int, int] | None:
-        """Return the device and the number of the lock's file, which no other file has; None if it is gone."""
-        try:
-            status = (self.path / "lock").stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return status.st_dev, status.st_ino
-
     def check_held(self) -> None:
         """Raise TrainingError if the folder that this process has locked is no longer there."""
-        if self._own_lock and self._lock_on_disk() != self._own_lock:
-            raise TrainingError(f"{self.path}: this folder or its lock was deleted or moved, so the run ends")
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            if not self._own_lock or os.path.samestat(self._own_lock, (self.path / "lock").stat()):
+                return
+        raise TrainingError(f"{self.path}: this folder or its lock was deleted or moved, so the run ends")
 
     def is_finished(self) -> bool:
         """Return whether the metrics end with the record of a finished run; a damaged last line is not one."""
