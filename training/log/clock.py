@@ -14,7 +14,6 @@ class Clock:
     def __init__(self, started_s: float, earlier_s: float, step: int):
         self.origin_s = started_s - earlier_s
         self.first_step = self.lap_step = step
-        self.paused_s = 0.0  # in this lap
         self.session_start_s = self.lap_start_s = started_s
 
     def start(self) -> None:
@@ -31,13 +30,13 @@ class Clock:
         """Exclude the time inside the context from the speed."""
         began_s = time.perf_counter()
         yield
-        self.paused_s += time.perf_counter() - began_s
+        self.lap_start_s += time.perf_counter() - began_s
 
     def lap(self, step: int) -> float:
         """Return the steps per second since the last call, and begin a new lap at this step."""
         now_s = time.perf_counter()
-        steps_per_s = (step - self.lap_step) / (now_s - self.lap_start_s - self.paused_s)
-        self.lap_step, self.lap_start_s, self.paused_s = step, now_s, 0.0
+        steps_per_s = (step - self.lap_step) / (now_s - self.lap_start_s)
+        self.lap_step, self.lap_start_s = step, now_s
         return steps_per_s
 
     def left_s(self, step: int, max_steps: int) -> float:

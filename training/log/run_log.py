@@ -2,7 +2,6 @@
 
 import math
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -136,9 +135,7 @@ class RunLog:
 def commit() -> str | None:
     """Return the Git commit of this code, with "-dirty" after it if files have changed, or None if it is unknown."""
     command = ["git", "-C", str(PROJECT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    # A Git hook sets GIT_DIR, GIT_INDEX_FILE and others for its repository; GIT_CONFIG_COUNT and others are the user's.
-    environment = {name: value for name, value in os.environ.items() if not re.match("GIT_(?!CONFIG)", name)}
-    environment["GIT_CEILING_DIRECTORIES"] = str(PROJECT.parent)  # no repository around a copy
+    environment = os.environ | {"GIT_CEILING_DIRECTORIES": str(PROJECT.parent)}  # no repository around a copy
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

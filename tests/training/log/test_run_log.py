@@ -87,8 +87,6 @@ def test_the_end_of_a_run_names_the_commit_and_whether_the_code_has_changed_sinc
         return subprocess.check_output(command, text=True, env={"PATH": os.environ["PATH"]}).strip()
 
     monkeypatch.setattr(run_log, "PROJECT", tmp_path)
-    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):  # as in a hook of another repository
-        monkeypatch.setenv(name, str(tmp_path / "elsewhere"))
     assert run_log.commit() is None
     git("init")
     (tmp_path / "train.py").write_text("one")
