@@ -84,12 +84,9 @@ class TrainedModel:
 
     @property
     def name(self) -> str:
-        """The path of the run below runs/, with dashes; of another folder or a model on the Hub, its name."""
+        """The path of the run below runs/, with dashes; of another folder, its name."""
         if not self.run_folder:
-            folder = self.path.absolute().parent
-            if folder.parent.name == "snapshots":  # models--USER--NAME/snapshots/COMMIT/ in the cache of the Hub
-                return folder.parent.parent.name.rpartition("--")[2]
-            return folder.name if self.path.name == EXPORTED else self.path.stem
+            return self.path.absolute().parent.name if self.path.name == EXPORTED else self.path.stem
         folder, runs = self.run_folder.resolve(), RUNS.resolve()
         return "-".join(folder.relative_to(runs).parts) if folder.is_relative_to(runs) else folder.name
 
@@ -177,8 +174,8 @@ def weights_of(model: GPT, ids: Tensor) -> list[Tensor]:
 def load_model(path: Path | str | None = None, device: str = "auto", *, text: Path | None = None) -> TrainedModel:
     """Load a checkpoint, the best of a run folder, or the best that was saved last; see `find_checkpoint`.
 
-    path: also hf:USER/NAME, of the Hub. device: auto, cpu, cuda, cuda:1 or mps. text: see `TrainedModel`. Raises
-    UserError if there is no such checkpoint or device.
+    device: auto, cpu, cuda, cuda:1 or mps. text: see `TrainedModel`. Raises UserError if there is no such checkpoint or
+    device.
     """
     file = find_checkpoint(None if path is None else Path(path))
     checkpoint = load_checkpoint(file)

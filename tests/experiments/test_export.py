@@ -81,21 +81,6 @@ def test_16_bits_per_weight_give_nearly_the_same_logits(tmp_path):
     torch.testing.assert_close(opened.model(ids), expected, atol=0.02, rtol=0)
 
 
-def test_every_command_takes_a_model_from_the_cache_of_the_hub_by_its_name_there(tmp_path, monkeypatch, capsys):
-    constants = pytest.importorskip("huggingface_hub.constants")
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    for folder in ("refs", "snapshots"):
-        (tmp_path / "models--ann--play" / folder).mkdir(parents=True)
-    (tmp_path / "models--ann--play/refs/main").write_text(commit := "0123456789" * 4)
-    exported(tmp_path, "modern", "safetensors").rename(tmp_path / f"models--ann--play/snapshots/{commit}")
-    assert score(["--checkpoint", "hf:ann/play", "--device", "cpu", "--text", "words.txt"]) == 0
-    train_tiny(Path(), *MODERN, "train.ancestor=hf:ann/play", "data.corpus=words.txt")
-    assert load_model("hf:ann/play", "cpu").name == "play"
-    message = "hf:ann/other: cannot be downloaded: LocalEntryNotFoundError"
-    assert_mistake(capsys, sample.main, ["--checkpoint", "hf:ann/other"], message)
-
-
 @pytest.mark.parametrize("form", ["safetensors", "huggingface"])
 def test_exported_files_contain_no_path_of_this_machine(tmp_path, trained, form):
     texts = [f"data.corpus={trained}/words.txt", f"data.val_corpus={trained}/text.txt"]

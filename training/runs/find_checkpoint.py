@@ -1,9 +1,8 @@
-"""Find a run, and the checkpoint that a path, a name on the Hub or nothing stands for."""
+"""Find a run, and the checkpoint that a path or nothing stands for."""
 
 import difflib
 from pathlib import Path
 
-from cli.errors import UserError
 from data.sources import BUNDLED
 from training.runs.checkpoint import SUFFIX, CheckpointError
 from training.runs.run_folder import RUNS, RunFolder
@@ -13,7 +12,7 @@ BUNDLED_MODEL = BUNDLED / f"selmere{SUFFIX}"  # used before the first run; data/
 
 
 def find_checkpoint(path: Path | None) -> Path:
-    """Return the checkpoint for a file, the folder of a run (its best) or of an exported model, hf:USER/NAME, or None.
+    """Return the checkpoint for a file, the folder of a run (its best) or of an exported model, or None.
 
     None stands for the `best` that was saved last in any run; if no run has one, for the newest checkpoint; before the
     first run, for the bundled model. Raises UserError if there is no checkpoint.
@@ -23,8 +22,6 @@ def find_checkpoint(path: Path | None) -> Path:
         files = [file for folder in folders if (file := checkpoint_in(folder))]
         # A run that has only just begun has no best checkpoint, and its latest is noise.
         return max(files, key=lambda file: (file.stem == "best", file.stat().st_mtime_ns), default=BUNDLED_MODEL)
-    if path.as_posix().startswith("hf:"):
-        return _download(path.as_posix())
     if not path.exists():
         raise CheckpointError(f"{path}: no such run or checkpoint; {_hint(path)}")
     if not path.is_dir():
@@ -32,19 +29,6 @@ def find_checkpoint(path: Path | None) -> Path:
     if file := checkpoint_in(path):
         return file
     raise CheckpointError(f"{path}: the folder has no checkpoints/best{SUFFIX}; {_hint(path)}")
-
-
-def _download(name: str) -> Path:
-    """Return the local copy of the model hf:USER/NAME. Raises UserError if it is neither cached nor available."""
-    try:
-        from huggingface_hub import hf_hub_download
-    except ImportError:
-        raise UserError(f"{name} needs huggingface_hub: pip install huggingface_hub") from None
-    try:
-        return Path(hf_hub_download(name.removeprefix("hf:"), EXPORTED))
-    except Exception as error:  # of the library, the network or the Hub
-        reason = str(error).strip().partition("\n")[0]
-        raise UserError(f"{name}: cannot be downloaded: {type(error).__name__}: {reason}") from None
 
 
 def checkpoint_in(folder: Path) -> Path | None:
