@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import difflib
 import os
 import re
 import signal
@@ -25,18 +24,12 @@ class CommandParser(argparse.ArgumentParser):
     """An argument parser that reports a mistake in one line."""
 
     def error(self, message: str) -> NoReturn:
-        if unknown := re.match(r"unrecognized arguments: (-[^\s=]*)\S*", message):
+        if unknown := re.match(r"unrecognized arguments: (\S*)", message):
             message = unknown[0]  # argparse also lists the valid arguments after it
-            names = [option.removeprefix("--") for option in self._option_string_actions]
-            if close := difflib.get_close_matches(unknown[1].removeprefix("--"), names, n=1, cutoff=0.75):
-                message += f"; did you mean --{close[0]}?"
+            if not unknown[1].startswith("-"):
+                message += "; does it lack the name of its option before it, such as --checkpoint?"
             elif any("=" in str(action.metavar) for action in self._actions):
-                message += "; write settings without dashes, as in model.n_head=8"
-        elif unnamed := re.match(r"unrecognized arguments: (.*)", message, re.DOTALL):
-            names = [name for name in ("--checkpoint", "--prompt") if name in self._option_string_actions]
-            message += f"; write {' or '.join(f'{name} {unnamed[1]}' for name in names)}" if names else ""
-        elif missing := re.match(r"argument (--[\w-]+): expected one argument", message):
-            message += f"; write {missing[1]}=VALUE if the value begins with a dash"
+                message += "; settings have no dashes, as in model.n_head=8"
         self.exit(2, f"{self.prog}: {one_line(message)}; see {to_paste(self.prog, '--help')}\n")
 
 

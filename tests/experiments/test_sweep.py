@@ -118,7 +118,7 @@ def test_a_failed_run_is_reported_and_does_not_stop_the_others(workplace, capsys
         (["train.device=cpu,cuda:99"], "cuda:99"),
         (["data.corpus=text.txt,texd.txt"], "texd.txt: no such file"),
         (["model.n_head=1,5"], "experiments.sweep: the sweep has invalid runs, 1 of 2: model.n_head=5"),
-        (["--model.n_head=1,2"], "write settings without dashes"),
+        (["--model.n_head=1,2"], "settings have no dashes"),
         (["--workers", "0"], "must be a whole number, at least 1"),
         (["--resume", "runs/tiny"], "give --config FILE to start a sweep, or --resume FOLDER to resume one"),
     ],
