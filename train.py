@@ -13,7 +13,7 @@ from training.evaluation import evaluate
 from training.log.run_log import RunLog
 from training.runs.open_run import open_run
 from training.runs.run_folder import RunFolder
-from training.runtime import begin_memory
+from training.runtime import keep_freed_memory
 from training.state import TrainingState
 from training.step import TrainingStep
 
@@ -47,7 +47,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def run(options: argparse.Namespace, started_s: float) -> int:
     """Train the run that the options describe or name to its end."""
-    begin_memory()
+    keep_freed_memory()
     with open_run(options.config, options.resume, options.overrides) as opened:
         return train(*opened, started_s)
 

@@ -173,14 +173,10 @@ def test_a_thread_can_train_although_it_cannot_handle_signals(workplace):
         assert pool.submit(train.main, ["--config", "tiny.yaml"]).result() == 0
 
 
-def test_a_later_run_of_one_process_counts_neither_the_time_nor_the_memory_of_an_earlier_one(workplace, monkeypatch):
+def test_a_later_run_of_one_process_does_not_count_the_time_of_an_earlier_one(workplace, monkeypatch):
     monkeypatch.setattr(cli.startup, "STARTED_S", time.perf_counter() - 3600)  # of the process
-    alone = metrics(train_run("alone", "train.max_steps=2").path)[-1]
-    earlier = torch.ones(2**27)
-    del earlier
     later = metrics(train_run("later", "train.max_steps=2").path)[-1]
     assert later["elapsed_s"] < 3600
-    assert later["peak_memory_bytes"] < alone["peak_memory_bytes"] + 4 * 2**26
 
 
 def test_names_that_are_not_utf8_or_control_a_terminal_are_shown_escaped(workplace, capsys):

@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import gc
 import importlib.util
 import os
 import platform
@@ -49,17 +48,14 @@ def choose_device(name: str) -> torch.device:
     """Return the device; `auto` tries CUDA, then MPS, then the CPU. Raises UserError if the machine lacks it."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    counts = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
     try:
         device = torch.device(name)
     except RuntimeError:
-        device = None
-    if device is None or device.type not in ("cpu", "cuda", "mps"):
-        raise UserError(f"device {name!r} is not known; use auto, cpu, cuda, cuda:1 or mps")
-    if device.type == "mps" and not torch.backends.mps.is_available():
-        raise UserError("device mps: this machine has none; use auto or cpu")
+        device = torch.device("meta")  # no name of one
+    if (device.index or 0) >= counts.get(device.type, 0):
+        raise UserError(f"PyTorch finds no device {name!r} here; use auto, cpu, cuda, cuda:1 or mps")
     if device.type == "cuda":
-        if (device.index or 0) >= (n_gpus := torch.cuda.device_count()):
-            raise UserError(f"device {name}: PyTorch finds {n_gpus} CUDA devices; use auto or cpu")
         if device.index is not None:
             torch.cuda.set_device(device)  # functions that use the current GPU then use this one
         # cuDNN's attention is not faster (measured on an H100), but plans for 0.1 s at every new shape.
@@ -114,25 +110,16 @@ def check_several(settings: TrainConfig, device: torch.device) -> None:
         raise UserError(f"device {device}: {n_here} processes need as many devices; use train.device=cuda or cpu")
 
 
-def begin_memory() -> None:
+def keep_freed_memory() -> None:
     """Make glibc keep freed memory instead of returning it to the system and faulting it in again.
 
-    What an earlier run of this process has freed is returned first, and `peak_memory_bytes` counts from now on. Call it
-    before the first tensor. With another C library, it resets the peak of GPUs only.
+    Call it before the first tensor.
     """
-    gc.collect()
-    if torch.cuda.is_initialized():
-        for number in range(torch.cuda.device_count()):
-            torch.cuda.reset_peak_memory_stats(number)
-    if platform.libc_ver()[0] != "glibc":
-        return
-    m_trim_threshold, m_mmap_max = -1, -4  # from glibc's malloc.h
-    libc = ctypes.CDLL(None)
-    libc.malloc_trim(0)
-    libc.mallopt(m_mmap_max, 0)
-    libc.mallopt(m_trim_threshold, 2**31 - 1)
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
+    if platform.libc_ver()[0] == "glibc":
+        m_trim_threshold, m_mmap_max = -1, -4  # from glibc's malloc.h
+        libc = ctypes.CDLL(None)
+        libc.mallopt(m_mmap_max, 0)
+        libc.mallopt(m_trim_threshold, 2**31 - 1)
 
 
 def peak_memory_bytes(device: torch.device) -> int:
