@@ -1,10 +1,12 @@
 """The log of a run: lines on the console, records in metrics.jsonl, samples, and the optional loggers."""
 
+import contextlib
 import math
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,7 +19,6 @@ from cli.hints import PROJECT, to_paste
 from model.generate import Sampling
 from training.evaluation import Evaluation
 from training.log import sentences
-from training.log.clock import Clock
 from training.log.loggers import start_logger
 from training.optim.schedule import context_length, lr_factor
 from training.runs.run_folder import RunFolder
@@ -130,6 +131,45 @@ class RunLog:
             self._logger = None
             failed = f"train.logger={self.state.config.train.logger} failed ({explain(error)})"
             tqdm.write(f"train.py: warning: {failed}; the run goes on without it", file=sys.stderr)
+
+
+class Clock:
+    """Times in seconds.
+
+    started_s: `time.perf_counter()` at the start of the command. earlier_s: the time of the run's earlier sessions.
+    """
+
+    def __init__(self, started_s: float, earlier_s: float, step: int):
+        self.origin_s = started_s - earlier_s
+        self.first_step = self.lap_step = step
+        self.session_start_s = self.lap_start_s = started_s
+
+    def start(self) -> None:
+        """Measure the speed from now on."""
+        self.session_start_s = self.lap_start_s = time.perf_counter()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Time since the command started, plus the time of the run's earlier sessions."""
+        return time.perf_counter() - self.origin_s
+
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        """Exclude the time inside the context from the speed."""
+        began_s = time.perf_counter()
+        yield
+        self.lap_start_s += time.perf_counter() - began_s
+
+    def lap(self, step: int) -> float:
+        """Return the steps per second since the last call, and begin a new lap at this step."""
+        now_s = time.perf_counter()
+        steps_per_s = (step - self.lap_step) / (now_s - self.lap_start_s)
+        self.lap_step, self.lap_start_s = step, now_s
+        return steps_per_s
+
+    def left_s(self, step: int, max_steps: int) -> float:
+        """Return the time that the remaining steps will take, pauses included, if they go on like those before."""
+        return (max_steps - step) * (time.perf_counter() - self.session_start_s) / (step - self.first_step)
 
 
 def commit() -> str | None:

@@ -19,7 +19,7 @@ def introduction(state: TrainingState, folder: Path, changes: Sequence[str]) -> 
     """
     config, corpus, step = state.config, state.corpus, state.progress.step
     train_ids, val_ids, test_ids = state.split
-    n_test, n_layer = len(test_ids) - 1, config.model.n_layer
+    n_test, n_layer, max_steps = len(test_ids) - 1, config.model.n_layer, config.train.max_steps
     n_head = str(config.model.n_head).strip("(),")  # one number, or one per layer
     lines = [
         f"Corpus {corpus.name}: {corpus.n_files:,} file{'s' * (corpus.n_files != 1)}, {len(corpus.ids):,} "
@@ -28,27 +28,20 @@ def introduction(state: TrainingState, folder: Path, changes: Sequence[str]) -> 
         + (f", {n_test:,} for the test" if n_test else ""),
         f"Model: {state.model.n_parameters():,} parameters, {n_layer} layer{'s' * (n_layer != 1)} of {n_head} "
         f"head{'s' * (n_head != '1')}, width {config.model.n_embd}, context length {config.model.block_size}",
-        *describe_length(state),
+        f"{max_steps:,} steps read the training text {state.n_passes:.1f} times",
     ]
+    if state.n_passes > MANY_PASSES and not config.model.dropout:
+        fewer = max(1, round(GOOD_PASSES / state.n_passes * max_steps))
+        lines.append(
+            f"Warning: so often, it learns the text by heart. Read it about {GOOD_PASSES} times, with "
+            f"train.max_steps={fewer}; or set model.dropout=0.2, and train.patience=3 to stop when the loss rises"
+        )
     if config.train.ancestor:
         lines.append(f"Started from the weights of {config.train.ancestor}")
     resumed = f", resuming from step {step:,}" if step else ""
     lines.append(f"Running on {state.runtime} into {folder}{resumed}")
     if changes:
         lines.append(f"Changed settings: {'; '.join(changes)}")
-    return lines
-
-
-def describe_length(state: TrainingState) -> list[str]:
-    """Return how often the run reads its text, with a warning if that is too often."""
-    config, max_steps, n_passes = state.config, state.config.train.max_steps, state.n_passes
-    lines = [f"{max_steps:,} steps read the training text {n_passes:.1f} times"]
-    if n_passes > MANY_PASSES and not config.model.dropout:
-        fewer = max(1, round(GOOD_PASSES / n_passes * max_steps))
-        lines.append(
-            f"Warning: so often, it learns the text by heart. Read it about {GOOD_PASSES} times, with "
-            f"train.max_steps={fewer}; or set model.dropout=0.2, and train.patience=3 to stop when the loss rises"
-        )
     return lines
 
 
