@@ -1,14 +1,9 @@
-"""A trained model for use from Python: generate text, score a text, look at attention.
-
-from training.trained_model import load_model
-
-model = load_model("runs/shakespeare")
-print(model.generate("ROMEO:", 200, seed=1))
-"""
+"""A trained model for use from Python, as experiments/README.md shows: generate, score a text, look at attention."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -77,9 +72,7 @@ class TrainedModel:
         config, part = self.checkpoint.config, part or "validation"
         ids = getattr(self.corpus.split(config.data.split, config.model.block_size), part)
         if len(ids) < 2:
-            separate = config.data.val_corpus
-            why = f"data.val_corpus={separate}" if separate else f"data.split={[*config.data.split]}"
-            raise UserError(f"{self.path} has no {part} split ({why}); train with data.split=[0.81, 0.09, 0.1]")
+            raise UserError(f"{self.path} has no {part} split; train with data.split=[0.81, 0.09, 0.1]")
         return ids
 
     @property
@@ -110,25 +103,14 @@ class TrainedModel:
         return ["\r\n", "\n"] if self.checkpoint.config.data.lines else []
 
     def generate(
-        self,
-        prompt: str = "",
-        length: int = 500,
-        *,
-        temperature: float = 0.8,
-        top_k: int | None = None,
-        top_p: float = 1.0,
-        min_p: float = 0.0,
-        seed: int = 0,
+        self, prompt: str = "", length: int = 500, *, temperature: float = 0.8, seed: int = 0, **filters: Any
     ) -> str:
         """Return the prompt and `length` more characters, or those before a stop text, as `sample.py` prints them.
 
-        For the filters, see `Sampling`. Raises UserError if the model does not know a character of the prompt,
-        ValueError if the length or a filter is out of range.
+        filters: see `Sampling`. Raises UserError if the model does not know a character of the prompt, ValueError if
+        a filter is out of range.
         """
-        if length < 0:
-            raise ValueError(f"length={length} must be at least 0")
-        sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
-        sampler = TextSampler(self.model, self.vocabulary, sampling)
+        sampler = TextSampler(self.model, self.vocabulary, Sampling(temperature=temperature, **filters))
         return prompt + sampler.text(prompt, length, seed=seed, stops=self.stops)
 
     @torch.inference_mode()
