@@ -8,7 +8,6 @@ from pathlib import Path
 
 import cli.startup  # before torch
 from cli.command import CommandParser, Stopped, StopRequest, report_errors, run_command
-from cli.hints import PROJECT, shortened
 from training.evaluation import evaluate
 from training.log.run_log import RunLog
 from training.runs.open_run import open_run
@@ -37,9 +36,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--from", dest="ancestor", type=Path, metavar="PATH", help="start from a model's weights (fine-tuning)")
     options = parser.parse_intermixed_args(arguments)
     if not (options.config or options.resume):
-        named = [each for each in options.overrides if each.endswith((".yaml", ".yml"))]
-        config = named[0] if named else shortened(PROJECT / "configs/shakespeare.yaml")
-        parser.error(f"name a config or a run, such as --config {config} or --resume runs/shakespeare")
+        parser.error("name a config or a run, such as --config configs/shakespeare.yaml or --resume runs/shakespeare")
     if options.ancestor:
         options.overrides.append(f"train.ancestor={options.ancestor}")
     return options

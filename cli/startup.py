@@ -3,10 +3,9 @@
 Ctrl-C: while PyTorch is imported, it ends a command with one line instead of a traceback. `run_command` restores
 Python's handler.
 
-OpenMP: PyTorch reads once how long threads spin at a barrier before they sleep. Waking up costs time: with a spin count
-of 1,000, two threads are no faster than one. Spinning takes time from other processes: with the default, 300,000, each
-of two runs on two cores takes up to 12 times as long as a single run; with this count 3.8 times, and a single run takes
-10 % longer than with the default (`configs/shakespeare.yaml`, 2 cores of an Intel Xeon with AMX).
+OpenMP: PyTorch reads once how long threads spin at a barrier before they sleep. Waking up costs time, and spinning
+takes it from other processes: with the default, 300,000, each of two runs on two cores takes up to 12 times as long as
+a single run; with this count 3.8 times, and a single run takes 10 % longer.
 
 matplotlib: it ends if it cannot find the backend that MPLBACKEND names. No command needs a backend.
 """

@@ -61,7 +61,7 @@ IN_A_SETTING = [
     ("model.block_size=500", "is too short"),
 ]
 IN_THE_COMMAND = [
-    ("", f"name a config or a run, such as --config {ROOT}/configs/shakespeare.yaml or --resume"),
+    ("", "name a config or a run, such as --config configs/shakespeare.yaml or --resume"),
     ("--config tiny.yaml --resume runs/a", "not allowed with argument --config"),
     ("--config tiny.yaml --from gone", "gone: no such run or checkpoint"),
     ("--config tiny.yaml optim.lr=1 --max_steps=9 optim.beta2=0", "--max_steps=9; settings have no dashes"),

@@ -24,7 +24,7 @@ class Progress:
     """The position of a run after `step` steps.
 
     windows: windows of the training text that the steps have used. elapsed_s: time that the run has taken, over all
-    sessions. log_sizes: sizes of the run's logs, see `RunFolder.go_back`. averaged_steps: steps in the average of
+    sessions. log_sizes: sizes of the run's logs, see `RunFolder.session`. averaged_steps: steps in the average of
     the weights. evaluation_due: the evaluation of this step has not finished; a run that resumes begins with it.
     """
 

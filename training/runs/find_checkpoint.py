@@ -49,10 +49,7 @@ def _hint(path: Path) -> str:
     """Return what to do if a path is no run."""
     if inside := sorted(path.glob("*/config.yaml")):
         return f"it contains runs, so give one of them, such as {inside[0].parent}"
-    for folder in (path, path.parent):
-        if folder.name == "checkpoints":
-            return f"give its run, {folder.parent}"
-    if (path / "config.yaml").is_file():
-        return "train its run first"
+    if path.name == "checkpoints":
+        return f"give its run, {path.parent}"
     close = difflib.get_close_matches(path.name, [config.parent.name for config in RUNS.glob("*/config.yaml")], n=1)
     return f"did you mean {RUNS / close[0]}?" if close else f"run folders are in {RUNS}/"

@@ -17,7 +17,7 @@ from training.config_file import to_yaml
 from training.runs.checkpoint import SUFFIX, Checkpoint, save_checkpoint
 from training.runs.metrics import read_newest_record
 from training.runtime import peak_memory_bytes
-from training.state import Progress, TrainingError, TrainingState
+from training.state import TrainingError, TrainingState
 
 RUNS = Path("runs")
 
@@ -102,7 +102,11 @@ class RunFolder:
             if is_new or changes or not (state.is_finished() and self.is_finished()):  # or there is nothing to do
                 self.check_held()
                 self.lay_out(to_yaml(state.config))
-                self.go_back(state.progress)
+                cut_records(self.metrics, state.progress.step, state.progress.log_sizes[0])
+                os.truncate(self.samples, min(self.samples.stat().st_size, state.progress.log_sizes[1]))
+                for step, path in self.all_kept().items():
+                    if step > state.progress.step:
+                        path.unlink()
             if is_new or changes:
                 self.record_identity(state, changes)
             yield
@@ -111,14 +115,6 @@ class RunFolder:
         except (OSError, UserError) as error:
             self.check_held()  # a folder that is gone is the reason of other errors
             raise TrainingError(f"{explain(error)}; fix this, then resume with --resume {self.path}") from error
-
-    def go_back(self, progress: Progress) -> None:
-        """Remove what was logged and kept after this step."""
-        cut_records(self.metrics, progress.step, progress.log_sizes[0])
-        os.truncate(self.samples, min(self.samples.stat().st_size, progress.log_sizes[1]))
-        for step, path in self.all_kept().items():
-            if step > progress.step:
-                path.unlink()
 
     def record_identity(self, state: TrainingState, changes: Sequence[str]) -> None:
         """Record what determines the run from here on, and save it: whatever happens, nothing of this is lost."""

@@ -106,7 +106,7 @@ def test_a_checkpoint_is_found_from_a_file_a_run_folder_or_the_newest_run(tmp_pa
     assert find_checkpoint(None) == new.best
     assert find_checkpoint(old.path) == old.best
     assert find_checkpoint(old.latest) == old.latest
-    with pytest.raises(CheckpointError, match=r"has no checkpoints/best.safetensors; train its run first"):
+    with pytest.raises(CheckpointError, match=r"has no checkpoints/best.safetensors; "):
         find_checkpoint(empty.path)
     with pytest.raises(CheckpointError, match=r"a: no such run or checkpoint; did you mean runs/a\?"):
         find_checkpoint(Path("a"))
