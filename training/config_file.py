@@ -28,10 +28,7 @@ LAST_READER = "c797c4b or, if it is older, 8237b76"  # what reads settings and c
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
-    """Return the config of a YAML file with `section.key=value` overrides applied.
-
-    Raises UserError if the file is not a config, or a key, a type or a value is wrong.
-    """
+    """Return the config of a YAML file with overrides. Raises UserError if a key, a type or a value is wrong."""
     settings = read_settings(path)
     if "sweep" in settings:
         raise UserError(f"this is a sweep; start it with {to_paste('experiments.sweep', '--config', path)}")

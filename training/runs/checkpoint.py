@@ -24,7 +24,7 @@ from model.gpt import GPT
 from training.config import Config
 from training.config_file import LAST_READER, build_config
 from training.identity import identity_of
-from training.runs.json_values import checked, checked_origin, read_json
+from training.runs.json_values import checked, checked_origin
 from training.state import Progress, TrainingState, part_of
 
 SUFFIX = ".safetensors"
@@ -124,12 +124,12 @@ def load_checkpoint(path: Path) -> Checkpoint:
     _verify(content, path)
     size = int.from_bytes(content[:8], "little")
     try:
-        header = read_json(content[8 : 8 + size])["__metadata__"]
+        header = json.loads(content[8 : 8 + size])["__metadata__"]
         if header.get("format") != str(FORMAT):
             raise ValueError(f"another version wrote it; commit {LAST_READER} of this project can read earlier ones")
         checkpoint = _parse(header, content)
         check_weights(checkpoint)
-    except (ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
         raise CheckpointError(f"{path}: is not a checkpoint of this version of the project ({error})") from None
     return checkpoint
 
@@ -147,14 +147,14 @@ def _verify(content: bytes, path: Path) -> None:
 
 
 def _parse(header: Mapping[str, str], content: bytes) -> Checkpoint:
-    config = build_config(read_json(header["settings"]))
-    characters = read_json(header["vocabulary"])
+    config = build_config(json.loads(header["settings"]))
+    characters = json.loads(header["vocabulary"])
     vocabulary = Vocabulary(characters)
     if vocabulary.characters != characters or not characters:
         raise ValueError(f"its vocabulary cannot be {characters!r:.40}")
-    corpus = checked(read_json(header["corpus"]), CORPUS, CORPUS)
-    origin = checked_origin(read_json(header["origin"]))
-    progress = _progress(read_json(header["progress"]))
+    corpus = checked(json.loads(header["corpus"]), CORPUS, CORPUS)
+    origin = checked_origin(json.loads(header["origin"]))
+    progress = _progress(json.loads(header["progress"]))
     return Checkpoint(config, vocabulary, corpus, origin, progress, safetensors.torch.load(content))
 
 

@@ -1,20 +1,11 @@
 """Values in JSON that a stranger may have written: their types are checked before use."""
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any, get_args, get_origin
 
 from training.identity import ORIGIN
 
 LIMIT = 1 << 53  # above all counts, sizes, losses and seconds; float64 is exact below it
-
-
-def read_json(text: str | bytes) -> Any:
-    """Return the value of a text in JSON. Raises ValueError if it is not JSON, or is nested too deeply."""
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("its JSON is nested too deeply") from None
 
 
 def checked(values: Any, kinds: Mapping[str, Any], needed: Iterable[str] = ()) -> dict[str, Any]:

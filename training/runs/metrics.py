@@ -1,11 +1,12 @@
 """Read metrics.jsonl, which has one JSON record per line; no other code does. `RunFolder.add_record` writes it."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 from cli.errors import UserError, checking_values
 from training.config_file import LAST_READER, build_config
-from training.runs.json_values import checked, checked_origin, read_json
+from training.runs.json_values import checked, checked_origin
 
 FIELDS: dict[str, Any] = {  # the types of the fields that are read
     **dict.fromkeys(("step", "n_parameters", "val_characters", "val_split_characters", "val_context"), int),
@@ -60,6 +61,6 @@ def check_record(record: Any, place: str) -> dict[str, Any]:
 
 def _parse(line: bytes) -> Any:
     try:
-        return read_json(line)
-    except ValueError:
+        return json.loads(line)
+    except (ValueError, RecursionError):
         return None
