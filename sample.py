@@ -60,11 +60,8 @@ def run(options: argparse.Namespace) -> int:
     sampler = TextSampler(trained.model, trained.vocabulary, sampling)
     began_s = time.perf_counter()
     texts = write(sampler, options, lines=bool(trained.stops))
-    elapsed_s = time.perf_counter() - began_s
-    n = sum(map(len, texts))
-    together = f" of {len(texts)} texts together" if len(texts) > 1 else ""
-    speed = f"{n / elapsed_s:,.0f} characters/s"
-    print(f"Sampled {n:,} character{'s' * (n != 1)}{together} in {elapsed_s:.2f} s: {speed}", file=sys.stderr)
+    n, elapsed_s = sum(map(len, texts)), time.perf_counter() - began_s
+    print(f"Sampled {n:,} characters in {elapsed_s:.2f} s: {n / elapsed_s:,.0f} characters/s", file=sys.stderr)
     if options.copied:
         for sentence in how_much_is_copied(trained, training, texts, options.prompt, options.length):
             print(sentence, file=sys.stderr)

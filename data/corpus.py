@@ -73,10 +73,9 @@ class Corpus:
         for name, (size, needed) in parts.items():
             if size < needed:
                 text = "data.val_corpus" if self.n_train is not None and name == "validation" else self.name
-                advice = "lower model.block_size" + (", change data.split" if self.n_train is None else "")
                 raise UserError(
                     f"{text} is too short: model.block_size={block_size} needs {needed:,} characters for {name}, "
-                    f"but there are {size:,}; {advice} or use a longer text"
+                    f"but there are {size:,}; lower model.block_size or use a longer text"
                 )
         starts = (0, cuts[0] - context, cuts[1] - 1)
         return Split(*(self.ids[start:cut] for start, cut in zip(starts, cuts, strict=True)))

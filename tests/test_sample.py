@@ -62,7 +62,7 @@ def test_the_last_line_gives_the_speed_of_all_texts_together(trained, monkeypatc
     monkeypatch.chdir(trained)
     assert sample.main(["--prompt", "99 bot", "--stop", " b", "--samples", "3"]) == 0
     output, errors = capsys.readouterr()
-    line = r"Sampled (\d+) characters of 3 texts together in (\d+\.\d\d) s: ([\d,]+) characters/s"
+    line = r"Sampled (\d+) characters in (\d+\.\d\d) s: ([\d,]+) characters/s"
     n, seconds, speed = re.fullmatch(line, errors.splitlines()[-1]).groups()
     assert int(n) == len(output) - 3 * len("--- sample 1 ---\n99 bot\n\n")
     assert float(seconds) == pytest.approx(int(n) / float(speed.replace(",", "")), abs=0.01)

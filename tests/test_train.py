@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -166,11 +165,6 @@ def test_if_the_download_fails_nothing_is_trained_and_the_error_says_what_to_do(
     assert "set CORPUS_MIRROR to a folder or URL" in error
     assert error.endswith("or name the bundled text, selmere, instead")  # by an option of any command
     assert not (workplace / "runs").exists()
-
-
-def test_a_thread_can_train_although_it_cannot_handle_signals(workplace):
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(train.main, ["--config", "tiny.yaml"]).result() == 0
 
 
 def test_a_later_run_of_one_process_does_not_count_the_time_of_an_earlier_one(workplace, monkeypatch):

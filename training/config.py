@@ -80,10 +80,8 @@ class TrainConfig:
     def __post_init__(self):
         check_rules("train", self)
         growth = self.grow_context_at
-        if len(growth) > 20 or list(growth) != sorted(part for part in set(growth) if 0 < part < 1):
-            raise ValueError(
-                f"train.grow_context_at={list(growth)} must be rising fractions between 0 and 1, at most 20"
-            )
+        if list(growth) != sorted(part for part in set(growth) if 0 < part < 1):
+            raise ValueError(f"train.grow_context_at={list(growth)} must be rising fractions between 0 and 1")
         if self.keep_checkpoints in (1, 2):
             raise ValueError(f"train.keep_checkpoints={self.keep_checkpoints} must be 0, or at least 3")
         if self.name is not None:

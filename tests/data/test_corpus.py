@@ -84,9 +84,8 @@ def test_a_separate_validation_text_is_scored_whole_and_shares_the_vocabulary(wr
         (4, "data.val_corpus is too short: model.block_size=4 needs 5 characters for validation, but there are 4"),
         (24, f"{tmp_path} is too short: model.block_size=24 needs 25 characters for training, but there are 24"),
     ):
-        with pytest.raises(UserError, match=error) as raised:
+        with pytest.raises(UserError, match=error):
             corpus.split(DataConfig().split, block_size)
-        assert str(raised.value).endswith("; lower model.block_size or use a longer text")  # data.split changes nothing
 
 
 def test_the_error_for_a_text_that_is_too_short_names_the_part_and_its_size(write, cache):
