@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 Ids = np.ndarray  # of characters, (T,)
+BYTES_ON_DEVICE = 1 << 30  # texts up to this size, at 4 bytes per character, are stored on the GPU
 
 
 class TrainingBatches:
@@ -14,7 +15,8 @@ class TrainingBatches:
 
     Each epoch cuts the text into adjacent windows at a new offset and visits them in a new order. The first and the
     last window shift inwards to fit, so every epoch covers every character. Batches share no state, so a resumed run
-    restores nothing. The order of an epoch takes 8 bytes of memory for each window.
+    restores nothing. The order of an epoch takes 8 bytes of memory for each window. If the text is small enough, it is
+    stored on the GPU, and only the start positions of the windows are sent there.
     """
 
     def __init__(
@@ -27,7 +29,10 @@ class TrainingBatches:
         device: torch.device | str = "cpu",
     ):
         assert len(ids) > block_size, (len(ids), block_size)  # see Corpus.split
-        self.device = torch.device(device)
+        self.device, self.ids_on_device = torch.device(device), None
+        if self.device.type == "cuda" and 4 * len(ids) <= BYTES_ON_DEVICE:
+            self.ids_on_device = torch.from_numpy(ids.astype(np.int32)).to(self.device)
+            self.offsets = torch.arange(block_size + 1, device=self.device)
         self.ids, self.block_size, self.batch_size, self.seed = ids, block_size, batch_size, seed
         self.last_start = len(ids) - 1 - block_size
         self.windows_per_epoch = 1 + -(-(len(ids) - 1) // block_size)
@@ -38,7 +43,12 @@ class TrainingBatches:
 
         Each is (batch_size, block_size) int64, on the device.
         """
-        windows = to_device(_read_windows(self.ids, self.starts(window), self.block_size), self.device)
+        starts = self.starts(window)
+        if self.ids_on_device is None:
+            windows = to_device(torch.from_numpy(_read_windows(self.ids, starts, self.block_size)), self.device)
+        else:
+            starts_on_device = to_device(torch.from_numpy(starts), self.device)
+            windows = self.ids_on_device[starts_on_device[:, None] + self.offsets].long()
         return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
 
     def starts(self, first: int) -> np.ndarray:
@@ -79,7 +89,7 @@ def evaluation_windows(
         batches.append(range(n_windows, n_windows + 1))  # a shorter window; the only one of ids without a whole one
     for numbers in batches:
         starts = [i * n_full // max(n_windows, 1) * block_size for i in numbers]
-        windows = _read_windows(ids, starts, block_size)
+        windows = torch.from_numpy(_read_windows(ids, starts, block_size))
         yield windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
 
 
@@ -88,6 +98,6 @@ def to_device(x: Tensor, device: torch.device) -> Tensor:
     return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
 
 
-def _read_windows(ids: Ids, starts: Iterable[int], block_size: int) -> Tensor:
+def _read_windows(ids: Ids, starts: Iterable[int], block_size: int) -> np.ndarray:
     """Return windows with one more character for the last target, (windows, block_size + 1) int64."""
-    return torch.from_numpy(np.stack([ids[start : start + block_size + 1] for start in starts]).astype(np.int64))
+    return np.stack([ids[start : start + block_size + 1] for start in starts]).astype(np.int64)

@@ -230,7 +230,9 @@ def test_the_dropout_of_a_graph_depends_on_the_seed():
     assert set(results[-1]) == {0.0, 2.0}
 
 
-def test_batches_on_the_gpu_equal_those_on_the_cpu_even_if_the_gpu_is_behind():
+@pytest.mark.parametrize("bytes_on_device", [0, 1 << 30], ids=["text in main memory", "text on the GPU"])
+def test_batches_on_the_gpu_equal_those_on_the_cpu_even_if_the_gpu_is_behind(monkeypatch, bytes_on_device):
+    monkeypatch.setattr("data.batches.BYTES_ON_DEVICE", bytes_on_device)
     ids = np.random.default_rng(0).integers(0, 300, 100_000).astype(np.uint16)
     options = {"block_size": 64, "batch_size": 32, "seed": 3}
     on_cpu, on_gpu = TrainingBatches(ids, **options), TrainingBatches(ids, **options, device="cuda")
