@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 STARTED_S = time.perf_counter()  # before the import of torch, which is part of a run's time
-LIBRARIES = ("torch", "numpy", "tqdm", "filelock", "yaml", "safetensors")
+LIBRARIES = ("torch", "numpy", "tqdm", "filelock", "platformdirs", "yaml", "safetensors")
 
 
 def require(*libraries: str) -> None:

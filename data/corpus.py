@@ -10,7 +10,7 @@ import numpy as np
 from cli.errors import UserError
 from data.config import DataConfig
 from data.encoded_text import cached_text, combined
-from data.sources import CACHE, find_files
+from data.sources import cache_folder, find_files
 from data.vocabulary import Vocabulary
 
 
@@ -87,13 +87,13 @@ class Corpus:
         return f"the text {digest[:16]} in {self.encoding} from {start:,} to {start + len(split.validation):,}"
 
 
-def open_corpus(config: DataConfig, *, cache: Path = CACHE) -> Corpus:
+def open_corpus(config: DataConfig, *, cache: Path | None = None) -> Corpus:
     """Open the config's corpus; if the cache does not have this content, encode it first.
 
     Raises UserError if the text is missing, cannot be downloaded, is empty, repeats one character, is not in
     data.encoding, or lacks the lines of data.lines.
     """
-    val_corpus = config.val_corpus
+    cache, val_corpus = cache or cache_folder(), config.val_corpus
     train_files = find_files(config.corpus, cache=cache)
     val_files = [] if val_corpus is None else find_files(val_corpus, cache=cache, setting="data.val_corpus")
     folder, characters = cache / "encoded", config.characters or ""

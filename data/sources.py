@@ -9,11 +9,12 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
 
+from platformdirs import user_cache_path
+
 from cli.errors import UserError, checking_values
 from data.files import exclusive, replacing
 
 BUNDLED = Path(__file__).parent / "bundled"
-CACHE = Path(__file__).parent / "cache"
 TIMEOUT_S = 20  # without any data
 
 
@@ -39,6 +40,13 @@ NAMED: dict[str, Download | Path] = {
     ),
     "selmere": BUNDLED / "selmere.txt",
 }
+
+
+def cache_folder() -> Path:
+    """Return data/cache or, if the clone cannot be written, the user's folder for caches."""
+    folder = Path(__file__).parent / "cache"
+    is_writable = os.access(folder if folder.exists() else folder.parent, os.W_OK)
+    return folder if is_writable else user_cache_path("character-level-gpt", appauthor=False)
 
 
 def find_files(corpus: str, *, cache: Path, setting: str = "data.corpus") -> list[Path]:

@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from pages_in_browser import Browser  # noqa: E402
 
-from data.sources import CACHE, find_files  # noqa: E402
+from data.sources import cache_folder, find_files  # noqa: E402
 from training.evaluation import evaluate  # noqa: E402
 from training.runtime import choose_runtime  # noqa: E402
 from training.trained_model import load_model  # noqa: E402
@@ -58,7 +58,7 @@ def train_in_page(seconds: int) -> tuple[float, float]:
     browser = Browser()
     browser.open_page(ROOT / "page/gpt.html")
     browser.choose(seconds=seconds)
-    (text,) = find_files("shakespeare", cache=CACHE)
+    (text,) = find_files("shakespeare", cache=cache_folder())
     browser.find("#file")[0].send_keys(str(text))
     browser.wait_for(lambda: "1,115,394 characters" in browser.texts("#said")[0])
     browser.click("#go")

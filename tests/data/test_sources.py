@@ -8,6 +8,8 @@ import pytest
 
 from cli.errors import UserError
 from data import sources
+from data.config import DataConfig
+from data.corpus import open_corpus
 from data.sources import Download, find_files
 
 TEXT = b"Once upon a time there was a corpus.\n" * 100
@@ -85,6 +87,13 @@ def test_a_download_that_stalls_or_ends_early_is_an_error_and_leaves_no_file(ser
         with pytest.raises(UserError, match=reason):
             story(cache)
     assert [path.name for path in cache.iterdir()] == ["lock"]
+
+
+def test_the_cache_of_a_clone_that_cannot_be_written_is_in_the_folder_of_the_user(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources.os, "access", lambda *_: False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
+    corpus = open_corpus(DataConfig(corpus="selmere"))
+    assert corpus.ids.filename.is_relative_to(tmp_path / "elsewhere/character-level-gpt")
 
 
 def test_a_folder_stands_for_its_text_files_in_order_and_a_glob_for_its_matches(tmp_path, cache):
