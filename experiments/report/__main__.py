@@ -14,13 +14,14 @@ from cli.options import command, option, replaceable
 from data.files import is_locked, replace_text
 from experiments.drawing import stand_alone
 from experiments.report.charts import draw_charts
-from experiments.report.comparison import Row, compare
+from experiments.report.comparison import compare
 from experiments.report.find_runs import find_runs
 from experiments.report.findings import conclusions
 from experiments.report.list_runs import list_runs
 from experiments.report.notes import make_notes
 from experiments.report.packed_sweep import ENDING, name_of, pack
 from experiments.report.table import table, to_plain
+from experiments.report.variants import Variant
 from experiments.sweep.sweep_folder import PLAN_FILE
 from page.template import render
 from training.config_file import to_yaml
@@ -75,7 +76,7 @@ def write_report(options: Namespace) -> str:
         "table": table(comparison),
         "notes": notes,
         "charts": draw_charts(comparison, options.target),
-        "samples": {} if is_running else sample_variants(comparison.rows, options.prompt or ""),
+        "samples": {} if is_running else sample_variants(variants, options.prompt or ""),
         "settings": to_yaml({key: value for key, value in identities[0].items() if key in shared}),
     }
     files = {Path(f"{output}-{chart.name}.svg"): stand_alone(chart.svg) for chart in values["charts"]}
@@ -88,16 +89,16 @@ def write_report(options: Namespace) -> str:
     return "\n".join([to_plain(comparison), "", *sentences, "", where, *warnings])
 
 
-def sample_variants(rows: Sequence[Row], prompt: str) -> dict[str, str]:
+def sample_variants(variants: Sequence[Variant], prompt: str) -> dict[str, str]:
     """Return a text from the first seed of each variant, by mark.
 
     Raises UserError if a vocabulary lacks a character of the prompt.
     """
     texts = {}
-    for row in rows:
+    for variant in variants:
         with contextlib.suppress(CheckpointError):  # deleted to save space, or of a packed sweep: the figures remain
-            trained = load_model(row.variant.first.folder.path, "cpu")
-            texts[row.mark] = trained.generate(prompt, SAMPLE_LENGTH)
+            trained = load_model(variant.first.folder.path, "cpu")
+            texts[variant.mark] = trained.generate(prompt, SAMPLE_LENGTH)
     return texts
 
 

@@ -3,8 +3,8 @@
 from statistics import fmean
 
 from experiments.drawing import INK, Chart, add_legend, draw_chart, line_style
-from experiments.report.comparison import LONGEST_LABEL, Comparison
-from experiments.report.variants import Variant
+from experiments.report.comparison import Comparison
+from experiments.report.variants import LONGEST_LABEL, Variant
 from experiments.sweep.values import labelled
 from training.identity import SEED
 
@@ -13,12 +13,12 @@ def draw_charts(comparison: Comparison, target: float | None = None) -> list[Cha
     """Return the charts that apply to these variants, with the time to a target loss if one is given."""
     charts = []
     # The losses of unfinished runs are shown in their curves only.
-    if key := main_setting([row.variant for row in comparison.finished_rows]):
+    if key := main_setting(comparison.finished):
         title = f"Validation loss against {spoken_setting(key)}"
         rings = "; rings mark the means that are not told apart from the lowest" * bool(comparison.not_told_apart)
         caption = f"Mean over seeds, with error bars of one standard error; dots are single seeds{rings}."
         charts.append(draw_chart("loss", title, caption, lambda axes: draw_loss_against(axes, comparison, key)))
-    if any(len(run.evaluations) > 1 for row in comparison.comparable_rows for run in row.variant.runs.values()):
+    if any(len(run.evaluations) > 1 for variant in comparison.comparable for run in variant.runs.values()):
         caption = "Mean over seeds; bands span the lowest to the highest. The steep start is left out."
         title = "Validation loss over the run"
         charts.append(draw_chart("curves", title, caption, lambda axes: _curves(axes, comparison)))
@@ -51,21 +51,21 @@ def draw_loss_against(axes, comparison: Comparison, key: str) -> None:
     """
     name = key.partition(".")[2]
     lines: dict[str, list] = {}
-    for row in comparison.finished_rows:
-        others = labelled({k: v for k, v in row.variant.choices.items() if k != name})
-        lines.setdefault(others, []).append((row.variant.first.identity[key], row))
+    for variant in comparison.finished:
+        others = labelled({k: v for k, v in variant.choices.items() if k != name})
+        lines.setdefault(others, []).append((variant.first.identity[key], variant))
     for i, (label, points) in enumerate(lines.items()):
         points.sort(key=lambda point: point[0])
         label = label if len(label) <= LONGEST_LABEL else points[0][1].mark + " and related" * (len(points) > 1)
         x = [value for value, _ in points]
         style = line_style(i)
-        for value, row in points:
-            losses = list(row.variant.losses.values())
+        for value, variant in points:
+            losses = list(variant.losses.values())
             axes.plot([value] * len(losses), losses, ".", color=style["color"], alpha=0.45, markersize=7)
-        errors = [row.loss_error or 0 for _, row in points]
-        axes.errorbar(x, [row.loss for _, row in points], errors, capsize=4, label=label, **style)
-    if alike := [rival.row for rival in comparison.not_told_apart]:
-        ringed = [(row.variant.first.identity[key], row.loss) for row in [comparison.ranking[0], *alike]]
+        errors = [variant.loss_error or 0 for _, variant in points]
+        axes.errorbar(x, [variant.loss for _, variant in points], errors, capsize=4, label=label, **style)
+    if alike := comparison.not_told_apart:
+        ringed = [(variant.first.identity[key], variant.loss) for variant in [comparison.ranking[0], *alike]]
         axes.plot(*zip(*ringed, strict=True), "o", markersize=16, markerfacecolor="none", markeredgecolor=INK)
     values = sorted({value for points in lines.values() for value, _ in points})
     if values[0] > 0 and values[-1] >= 4 * values[0]:
@@ -79,13 +79,13 @@ def draw_loss_against(axes, comparison: Comparison, key: str) -> None:
 
 def _curves(axes, comparison: Comparison) -> None:
     """Draw the mean over seeds and the band from the lowest to the highest seed, without the steep start."""
-    late, rows = [], comparison.comparable_rows
-    longest = max(run.step for row in rows for run in row.variant.runs.values())
-    for i, row in enumerate(rows):
-        curves = [{step: loss for step, _, loss in run.evaluations} for run in row.variant.runs.values()]
+    late, variants = [], comparison.comparable
+    longest = max(run.step for variant in variants for run in variant.runs.values())
+    for i, variant in enumerate(variants):
+        curves = [{step: loss for step, _, loss in run.evaluations} for run in variant.runs.values()]
         steps = sorted(set.intersection(*map(set, curves)))  # that all runs evaluated
         losses = [[curve[step] for curve in curves] for step in steps]
-        axes.plot(steps, [*map(fmean, losses)], label=row.mark, **line_style(i))
+        axes.plot(steps, [*map(fmean, losses)], label=variant.mark, **line_style(i))
         axes.fill_between(steps, [*map(min, losses)], [*map(max, losses)], color=f"C{i}", alpha=0.18, linewidth=0)
         late += [loss for step, each in zip(steps, losses, strict=True) if step >= 0.4 * longest for loss in each]
     if late and max(late) > min(late):
@@ -98,11 +98,11 @@ def _curves(axes, comparison: Comparison) -> None:
 
 def _times(axes, comparison: Comparison) -> None:
     """Draw the losses of each run over seconds, and the target."""
-    for i, row in enumerate(comparison.comparable_rows):
+    for i, variant in enumerate(comparison.comparable):
         style = line_style(i)
-        for n, run in enumerate(row.variant.runs.values()):
+        for n, run in enumerate(variant.runs.values()):
             _, seconds, losses = zip(*run.evaluations, strict=True)
-            axes.plot(seconds, losses, label=None if n else row.mark, **style)
+            axes.plot(seconds, losses, label=None if n else variant.mark, **style)
     axes.axhline(comparison.target, color=INK, linewidth=1.2, linestyle="--")
     axes.annotate(
         f"{comparison.target:g}", (1, comparison.target), xycoords=("axes fraction", "data"), ha="right", va="bottom"

@@ -8,12 +8,12 @@ from experiments.report.comparison import Comparison
 def make_notes(comparison: Comparison, left_out: Mapping[str, Sequence[str]]) -> list[str]:
     """Return the notes, a paragraph each. left_out: the names of runs that no variant has, by the reason."""
     runs = [run for row in comparison.rows for run in row.variant.runs.values()]
-    base, seeds = comparison.baseline_mark, ", ".join(map(str, sorted({run.config.train.seed for run in runs})))
+    base, seeds = comparison.baseline.mark, ", ".join(map(str, sorted({run.config.train.seed for run in runs})))
     ends = [run.end for run in runs if run.end]
     machines = dict.fromkeys(end["machine"] for end in ends)
     commits = sorted({end["commit"] for end in ends if end["commit"]})
     dates = sorted(end["date"] for end in ends if end["date"])
-    n_tests = sum(row.p is not None for row in comparison.rows)
+    n_tests = sum(row.difference.n > 1 for row in comparison.rows)
     measured = comparison.baseline.first.measured_in_words
     notes = [
         f"Validation loss: the lowest of each run's evaluations, in nats per character over {measured}; "
@@ -26,7 +26,7 @@ def make_notes(comparison: Comparison, left_out: Mapping[str, Sequence[str]]) ->
             f"comparison{'s' if n_tests > 1 else ''}; an interval may exclude zero although the difference is not "
             "significant."
         )
-    if len(comparison.finished_rows) > 2 and any(rival.p is not None for rival in comparison.ranking[1]):
+    if len(comparison.finished) > 2 and any(difference.n > 1 for _, difference in comparison.ranking[1]):
         notes.append(
             "The first sentences compare with the lowest mean, which the losses themselves chose: these paired t-tests "
             "are adjusted for all pairs of variants, so their p may be higher."

@@ -1,8 +1,8 @@
 """Read the records of a run."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import harmonic_mean
 from typing import Any
@@ -24,7 +24,8 @@ class Run:
     step: of the newest record. evaluations: (step, seconds since the command started, validation loss in nats per
     character). end: the last record of a finished run, see `RunLog.finished`; {} for an unfinished run. corpus: the
     name of the text of the evaluations. identity: see `identity_of`. measured_on: of the evaluations; losses are
-    compared only if it is the same.
+    compared only if it is the same. choices: of a point of a sweep, without the seed. named: the settings for which the
+    name of its variant stands.
     """
 
     folder: RunFolder
@@ -36,6 +37,8 @@ class Run:
     corpus: str
     identity: dict[str, Any]
     measured_on: str
+    choices: dict[str, str] = field(default_factory=dict)
+    named: Set[str] = frozenset()
 
     @property
     def measured_in_words(self) -> str:
@@ -51,6 +54,15 @@ class Run:
     def best_loss(self) -> float:
         """The lowest validation loss, that of checkpoints/best.safetensors."""
         return min(loss for _, _, loss in self.evaluations)
+
+    @property
+    def megabytes(self) -> float | None:
+        """The highest memory, or None if the run is not finished or the system does not report it."""
+        return self.end["peak_memory_bytes"] / 1e6 if self.end.get("peak_memory_bytes") else None
+
+    def seconds_to(self, target: float) -> float | None:
+        """Return the time of the first evaluation at or below a loss, or None if there is none."""
+        return next((seconds for _, seconds, loss in self.evaluations if loss <= target), None)
 
     @property
     def state(self) -> str:

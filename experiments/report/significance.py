@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scipy.special import stdtr, stdtrit  # the distribution and the quantiles of Student's t
 
@@ -12,15 +12,23 @@ LEVEL = 0.05  # of tests; intervals have a confidence of 1 - LEVEL
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean of a variant minus the baseline over their n common seeds.
+    """The mean of a variant minus another one over their n common seeds; NaN if they have none.
 
-    interval: of 95 %. p: of a paired t-test. Both are None for a single seed, which says nothing about the noise.
+    interval: of 95 %. p: of a paired t-test. They are None and NaN below two seeds, which say nothing about the noise.
     """
 
-    mean: float
-    n: int
+    n: int = 0
+    mean: float = math.nan
     interval: tuple[float, float] | None = None
-    p: float | None = None
+    p: float = math.nan
+
+    @property
+    def verdict(self) -> str:
+        if self.n < 2:
+            return f"unknown: {'one' if self.n else 'no'} common seed"
+        if self.p >= LEVEL:
+            return "not significant"
+        return "lower (better)" if self.mean < 0 else "higher (worse)"
 
 
 def standard_error(values: Sequence[float]) -> float | None:
@@ -28,28 +36,26 @@ def standard_error(values: Sequence[float]) -> float | None:
     return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
 
 
-def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:
-    """Return the difference values - baseline, paired by seed, or None if they have no common seed.
+def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Difference:
+    """Return the difference values - baseline, paired by seed.
 
     Pairing removes the effects of a seed on both runs, such as the order of the data.
     """
-    seeds = sorted(values.keys() & baseline.keys())
-    if not seeds:
-        return None
-    differences = [values[seed] - baseline[seed] for seed in seeds]
-    centre, error = statistics.fmean(differences), standard_error(differences)
+    differences = [values[seed] - baseline[seed] for seed in sorted(values.keys() & baseline.keys())]
+    if not differences:
+        return Difference()
+    n, centre, error = len(differences), statistics.fmean(differences), standard_error(differences)
     if error is None:
-        return Difference(centre, 1)
-    half = float(stdtrit(len(seeds) - 1, 1 - LEVEL / 2)) * error
-    p = 2 * float(stdtr(len(seeds) - 1, -abs(centre) / error)) if error else float(centre == 0)
-    return Difference(centre, len(seeds), (centre - half, centre + half), p)
+        return Difference(n, centre)
+    half = float(stdtrit(n - 1, 1 - LEVEL / 2)) * error
+    p = 2 * float(stdtr(n - 1, -abs(centre) / error)) if error else float(centre == 0)
+    return Difference(n, centre, (centre - half, centre + half), p)
 
 
-def adjusted(differences: Sequence[Difference | None]) -> list[float | None]:
-    """Return the p-value of each difference, adjusted for the number of tests by `holm`; None without a test."""
-    p_values = {i: each.p for i, each in enumerate(differences) if each and each.p is not None}
-    in_order = dict(zip(p_values, holm([*p_values.values()]), strict=True))
-    return [in_order.get(i) for i in range(len(differences))]
+def adjusted(differences: Sequence[Difference]) -> list[Difference]:
+    """Return differences with their p-values adjusted by `holm` for the number of tests."""
+    p_values = iter(holm([each.p for each in differences if each.n > 1]))
+    return [replace(each, p=next(p_values)) if each.n > 1 else each for each in differences]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -1,27 +1,26 @@
 """Group runs into variants: runs whose identities differ in the seed alone."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
-from experiments.report.packed_sweep import name_of
 from experiments.report.runs import Run
-from experiments.sweep.plan import Plan
+from experiments.report.significance import standard_error
 from experiments.sweep.values import VARIANTS, labelled, spoken
-from training.identity import ORIGIN, SEED, group_seeds, identity_of, what_differs
+from training.identity import ORIGIN, group_seeds, what_differs
 
-# The name that a sweep gives to a variant, and the settings that the name stands for.
-GivenName = tuple[str, list[str]]
+LONGEST_LABEL = 36
 
 
 @dataclass(frozen=True)
 class Variant:
     """Runs whose identities differ in the seed alone, by seed: either finished or unfinished runs.
 
-    choices: the settings that distinguish it from the other variants.
+    number: its place in the table, from 1. choices: the settings that distinguish it from the other variants.
     """
 
+    number: int
     choices: dict[str, str]
     runs: dict[int, Run]
 
@@ -29,6 +28,17 @@ class Variant:
     def label(self) -> str:
         label = labelled(self.choices) or ("all runs" if len(self.runs) > 1 else self.first.name)
         return label if self.is_finished else f"{label} (unfinished)"
+
+    @property
+    def mark(self) -> str:
+        """The label or, if that is long, the name of its only run or its number."""
+        short = self.first.name if len(self.runs) == 1 else f"variant {self.number}"
+        return self.label if len(self.label) <= LONGEST_LABEL else short
+
+    @property
+    def name(self) -> str:
+        """The label, after the mark if that is another."""
+        return self.label if self.mark == self.label else f"{self.mark}: {self.label}"
 
     @property
     def is_finished(self) -> bool:
@@ -43,61 +53,40 @@ class Variant:
     def losses(self) -> dict[int, float]:
         return {seed: run.best_loss for seed, run in self.runs.items()}
 
+    @property
+    def loss(self) -> float:
+        """The mean over the runs, in nats per character."""
+        return fmean(self.losses.values())
 
-def make_variants(runs: Sequence[Run], plans: Mapping[Path, Plan]) -> list[Variant]:
+    @property
+    def loss_error(self) -> float | None:
+        return standard_error([*self.losses.values()])
+
+    def median(self, of: Callable[[Run], Any]) -> Any:
+        """Return the median of a figure over the runs, or None if a run has none."""
+        values = [of(run) for run in self.runs.values()]
+        return None if None in values else median(values)
+
+
+def make_variants(runs: Sequence[Run]) -> list[Variant]:
     """Group runs by their identities and, in a sweep with named variants, by the variant's name.
 
     Of runs with the same seed, a variant has the first.
     """
-    names = _given_names(plans)
-    alike = [run.identity | {"name": names.get(run.folder.path), "is_finished": bool(run.end)} for run in runs]
-    groups = []
-    for places in group_seeds(alike):
-        groups.append({seed: runs[places[seed]] for seed in sorted(places)})
-    # What a sweep varies is in the labels even if only one variant is finished so far, and even if it is a path.
-    swept = {VARIANTS}
-    for plan in plans.values():
-        swept.update(key for key, values in plan.axes.items() if len(values) > 1)
-    described = []
-    for group in groups:
-        first = next(iter(group.values()))
-        described.append(_values(first, names.get(first.folder.path), swept))
-    shown = swept.union(what_differs(described))
+    alike = [run.identity | {"name": run.choices.get(VARIANTS), "is_finished": bool(run.end)} for run in runs]
+    groups = [{seed: runs[places[seed]] for seed in sorted(places)} for places in group_seeds(alike)]
+    firsts = [next(iter(group.values())) for group in groups]
+    settings = [{key: run.identity[key] for key in run.identity if key not in run.named} for run in firsts]
+    differing = what_differs(settings)
 
-    def labelled_by(keys: Set[str]) -> list[Variant]:
+    def labelled_by(keys: Sequence[str]) -> list[Variant]:
         variants = []
-        for values, group in zip(described, groups, strict=True):
-            choices = {_in_short(key): spoken(value) for key, value in values.items() if key in keys}
-            variants.append(Variant(choices, group))
+        for number, (run, own, group) in enumerate(zip(firsts, settings, groups, strict=True), start=1):
+            choices = {key.rpartition(".")[2]: spoken(value) for key, value in own.items() if key in keys}
+            variants.append(Variant(number, run.choices | choices, group))
         return variants
 
     # The origin is in the labels only if the settings do not tell all variants apart.
-    by_settings = labelled_by(shown - ORIGIN.keys())
+    by_settings = labelled_by([key for key in differing if key not in ORIGIN])
     tells_apart = len({(labelled(each.choices), each.is_finished) for each in by_settings}) == len(by_settings)
-    return by_settings if tells_apart else labelled_by(shown)
-
-
-def _in_short(key: str) -> str:
-    return key if key.endswith(".name") else key.rpartition(".")[2]  # "name" alone would be that of a run
-
-
-def _given_names(plans: Mapping[Path, Plan]) -> dict[Path, GivenName]:
-    """Return the names that sweeps give to the variants of their runs, by the folder of the run."""
-    names = {}
-    for path, plan in plans.items():
-        whose = f"{name_of(path)} " if len(plans) > 1 else ""  # the names of two sweeps may mean different settings
-        for point in plan.points:
-            if name := point.choices.get(VARIANTS):
-                names[path / point.name] = whose + name, [*plan.variants[name]]
-    return names
-
-
-def _values(run: Run, name: GivenName | None, swept: Set[str]) -> dict[str, Any]:
-    """Return what can tell a variant from others: its name, and its settings and origin that the name leaves open.
-
-    run: one of its runs. swept: settings to return even if they are no part of the identity.
-    """
-    values = run.identity | {key: value for key, value in identity_of(run.config, {}).items() if key in swept}
-    text, settings = name or ("", [])
-    own = {key: value for key, value in values.items() if key != SEED and key not in settings}
-    return ({VARIANTS: text} if name else {}) | own
+    return by_settings if tells_apart else labelled_by(differing)

@@ -28,9 +28,9 @@ def test_an_unfinished_run_is_shown_but_not_compared(runs, runs_folder, tmp_path
     so_far = losses(unfinished.path)
     comparison = compare(find_runs([unfinished.path, runs[0], runs[2]])[0])
     row, base, _ = comparison.rows
-    assert (row.variant.label, row.verdict, row.difference) == ("n_head=2 (unfinished)", "unfinished", None)
-    assert (row.loss, base.verdict) == (min(so_far), "the baseline")
-    assert comparison.finished_rows == comparison.rows[1:]
+    assert (row.variant.label, row.verdict, row.difference.n) == ("n_head=2 (unfinished)", "unfinished", 0)
+    assert (row.variant.loss, base.verdict) == (min(so_far), "the baseline")
+    assert comparison.finished == [row.variant for row in comparison.rows[1:]]
     with_it = {chart.name: chart.svg for chart in draw_charts(comparison)}
     without = {chart.name: chart.svg for chart in draw_charts(compare(find_runs([runs[0], runs[2]])[0]))}
     assert with_it["loss"] == without["loss"]

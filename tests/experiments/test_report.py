@@ -153,12 +153,16 @@ def test_what_was_measured_is_named_by_the_file_of_the_text(runs_folder, runs, t
     (base, context, apart), rest = comparison.rows, "of text.txt in utf-8 from 1,824 to 2,028, context length"
     assert base.variant.first.measured_in_words == f"all 203 characters {rest} 16"
     assert conclusions(comparison) == [
-        f"Validation loss: {base.mark}, {base.loss:.4f} nats per character.",
-        f"Not compared with {base.mark}: {context.mark}, measured over all 203 characters {rest} 8.",
-        f"Not compared with {base.mark}: {apart.mark}, measured over all {size - 1} characters of tiny.yaml in utf-8 "
-        f"from 0 to {size}, context length 16.",
+        f"Validation loss: {base.variant.mark}, {base.variant.loss:.4f} nats per character.",
+        f"Not compared with {base.variant.mark}: {context.variant.mark}, measured over all 203 characters {rest} 8.",
+        f"Not compared with {base.variant.mark}: {apart.variant.mark}, measured over all {size - 1} characters of "
+        f"tiny.yaml in utf-8 from 0 to {size}, context length 16.",
     ]
-    assert (comparison.ranking, context.verdict, apart.verdict) == ((base, []), "not comparable", "not comparable")
+    assert (comparison.ranking, context.verdict, apart.verdict) == (
+        (base.variant, []),
+        "not comparable",
+        "not comparable",
+    )
     for ending in ("md", "html"):
         assert not re.search("the text [0-9a-f]{9}", (tmp_path / f"out.{ending}").read_text(encoding="utf-8"))
 
@@ -174,8 +178,8 @@ def test_runs_on_different_texts_of_one_name_are_neither_seeds_of_one_variant_no
     assert all(v.choices.keys() == {"text", "vocabulary"} and v.first.config.model.n_head == 3 for v in variants)
     comparison = compare(variants)
     base, other = comparison.rows
-    assert (other.verdict, other.difference) == ("not comparable", None)
-    assert comparison.comparable_rows == comparison.finished_rows == [base]
+    assert (other.verdict, other.difference.n) == ("not comparable", 0)
+    assert comparison.comparable == comparison.finished == [base.variant]
     (_, sentence) = conclusions(comparison)
     assert "measured over all 203 characters of text.txt in utf-8 from 1,824 to 2,028, context length 16, " in sentence
     assert sentence.endswith("another text of the same name.")
@@ -220,13 +224,19 @@ def test_named_variants_keep_their_names_and_odd_ones_are_shown_literally(runs_f
 
 def test_single_runs_with_many_differences_are_named_and_empty_columns_left_out(runs_folder, runs, tmp_path, capsys):
     train_tiny(tmp_path, "train.name=other", "model.norm=layer", "model.mlp=gelu", "optim.name=adamw", *SHORT)
-    settings = {"1-0": "norm=rms, mlp=relu2, optim.name=muon", "other": "norm=layer, mlp=gelu, optim.name=adamw"}
+    settings = {"1-0": "norm=rms, mlp=relu2, name=muon", "other": "norm=layer, mlp=gelu, name=adamw"}
     options = ["--output", str(tmp_path / "out"), "--baseline", "other"]
     capsys.readouterr()
     assert report([str(runs[0]), str(tmp_path / "runs/other"), *options]) == 0
     said, page = capsys.readouterr().out, (tmp_path / "out.html").read_text(encoding="utf-8")
     head, *lines = said.splitlines()
-    assert re.split("  +", head) == ["variant", "seeds", "validation loss", "difference [95 % interval]", "verdict"]
+    assert re.split("  +", head) == [
+        "variant",
+        "seeds",
+        "validation loss",
+        "difference from other [95 % interval]",
+        "verdict",
+    ]
     assert [line.split()[0] for line in lines[:2]] == ["1-0", "other"]
     assert re.search("^other: n_head=3, .*" + settings["other"], said, re.MULTILINE)
     assert re.search("^1-0: n_head=1, .*" + settings["1-0"], said, re.MULTILINE)

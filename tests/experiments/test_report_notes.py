@@ -20,7 +20,7 @@ def variant(label, *losses, ancestor=None, end=END):
         config = build_config({"train": {"seed": seed, "ancestor": ancestor, "max_steps": 9}})
         folder = RunFolder(Path(f"{label}-{seed}"))
         runs[seed] = Run(folder, config, 3, [(3, 1.0, loss)], 1.0, end, "a.txt", {}, TEXT)
-    return Variant({"variants": label}, runs)
+    return Variant(1, {"variants": label}, runs)
 
 
 def notes_on(*variants, **left_out):

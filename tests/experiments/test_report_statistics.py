@@ -1,4 +1,5 @@
 import itertools
+import math
 import random
 import statistics
 from pathlib import Path
@@ -34,10 +35,10 @@ def test_means_intervals_and_p_values_equal_those_of_scipy(n):
 def test_differences_are_paired_over_common_seeds_only():
     difference = paired_difference({0: 1.0, 1: 2.5, 7: 9.0}, {1: 2.0, 0: 1.1, 3: 0.0})
     assert (difference.mean, difference.n) == (pytest.approx(0.2), 2)
-    assert paired_difference({0: 1.0}, {1: 1.0}) is None
+    assert paired_difference({0: 1.0}, {1: 1.0}).n == 0
     one = paired_difference({0: 1.0}, {0: 1.2})
     assert one.mean == pytest.approx(-0.2)
-    assert (one.interval, one.p) == (None, None)
+    assert (one.n, one.interval, math.isnan(one.p)) == (1, None, True)
     assert standard_error([1.0]) is None
 
 
@@ -53,7 +54,7 @@ class Loss(Variant):
         rest, end, identity = (RunFolder(Path(label)), None, 3), {"step": 3} if end else {}, {"model.n_head": n_head}
         curves = [[(1, 0.1, x + 0.3), (2, 0.2, x), (3, 0.3, x + 0.1 * seed)] for seed, x in enumerate(losses)]
         runs = {seed: Run(*rest, curve, 1.0, end, "", identity, measured_on) for seed, curve in enumerate(curves)}
-        super().__init__({"variants": label}, runs)
+        super().__init__(1, {"variants": label}, runs)
 
 
 BASE, HIGHER = Loss("a", 1.50, 1.51, 1.52, 1.53), Loss("b", 1.501, 1.512, 1.521, 1.532)
@@ -68,8 +69,8 @@ def test_the_comparisons_with_the_baseline_are_adjusted_together_for_their_numbe
     assert found == sorted(found)
     lowest, middle, highest = found
     by_hand = [3 * lowest, max(3 * lowest, 2 * middle), max(2 * middle, highest)]  # Holm's method
-    assert [rows[i].p for i in (2, 1, 3)] == pytest.approx(by_hand, rel=1e-6)
-    assert rows[2].loss == pytest.approx((1.60 + 1.62 + 1.63 + 1.62) / 4)
+    assert [rows[i].difference.p for i in (2, 1, 3)] == pytest.approx(by_hand, rel=1e-6)
+    assert rows[2].variant.loss == pytest.approx((1.60 + 1.62 + 1.63 + 1.62) / 4)
     verdicts = [row.verdict for row in rows]
     assert verdicts == ["the baseline", "higher (worse)", "higher (worse)", "not significant"]
     assert compare([BASE, HIGHER]).target == 1.54  # all runs reach it, and not all reach 1.53
@@ -99,10 +100,12 @@ def test_the_best_is_compared_with_the_others_by_p_values_that_are_adjusted_for_
         highest = max(highest, min(1, factor * found[pair]))
         adjusted[pair] = highest
     best, rivals = compare(variants).ranking
-    assert [best.mark, *(rival.row.mark for rival in rivals)] == ordered == ["e", "a", "b", "d", "c"]
-    assert [rival.p for rival in rivals] == pytest.approx([adjusted["e", other] for other in ordered[1:]], rel=1e-6)
+    assert [best.mark, *(rival.mark for rival, _ in rivals)] == ordered == ["e", "a", "b", "d", "c"]
+    assert [difference.p for _, difference in rivals] == pytest.approx(
+        [adjusted["e", other] for other in ordered[1:]], rel=1e-6
+    )
     means = [statistics.mean(losses[other]) - statistics.mean(losses["e"]) for other in ordered[1:]]
-    assert [rival.difference.mean for rival in rivals] == pytest.approx(means)
+    assert [difference.mean for _, difference in rivals] == pytest.approx(means)
 
 
 def test_the_first_sentences_say_which_variant_is_best_and_which_the_data_do_not_tell_apart_from_it():
