@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, train_tiny
 from helpers import new_environment
-from nanogpt_files import nanogpt_checkpoint, write_files
 from prepared import run_prepared
 
 from experiments.sweep.plan import make_plan
@@ -138,7 +137,6 @@ def test_every_command_runs(part, tmp_path):
     shutil.rmtree(project / "runs", ignore_errors=True)
     (project / "other.txt").write_text("Sphinx of black quartz, judge my vow.\n" * 200, encoding="utf-8")
     (project / "my.txt").write_text("The quick brown fox jumps over the lazy dog.\n" * 200, encoding="utf-8")
-    write_files(project, nanogpt_checkpoint(bias=False))
     planned = commands([ROOT / name for name in PLANNED])
     to_run = [c for c in part if c not in RUN_BY_CI and not c.startswith(TESTED_ELSEWHERE)]
     assert len(to_run) > 2

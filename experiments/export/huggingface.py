@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 
 import safetensors.torch
@@ -11,12 +12,20 @@ from torch import Tensor
 from cli.errors import UserError
 from cli.hints import PROJECT, to_paste
 from data.files import replace_text, replacing
-from experiments import gpt2
+from model.config import ModelConfig
 from training.runs.checkpoint import Checkpoint
 from training.trained_model import TrainedModel
 
 # What all such models' files share. Written by hand, because each version of transformers names its own classes.
 FILES = Path(__file__).parent / "gpt2_files"
+# The settings in which GPT-2s differ, or which have no effect in one. All others have these values, or their defaults.
+VARIES = {"n_layer", "n_head", "n_kv_head", "n_embd", "block_size", "head_size", "dropout", "bias", "attention"}
+VARIES |= {"ngram_rows", "ngram_dropout"}
+VALUES = {"positions": "learned", "norm": "layer", "mlp": "gelu", "qk_norm": False, "logit_softcap": 0.0}
+# The library's names of our modules.
+NAMES = {"token_embedding": "wte", "position_embedding": "wpe", "norm": "ln_f"}
+NAMES_IN_BLOCK = {"attention_norm": "ln_1", "attention.qkv": "attn.c_attn", "attention.proj": "attn.c_proj"}
+NAMES_IN_BLOCK |= {"mlp_norm": "ln_2", "mlp.up": "mlp.c_fc", "mlp.proj": "mlp.c_proj"}
 
 
 def write_huggingface(trained: TrainedModel, folder: Path) -> None:
@@ -40,29 +49,35 @@ def write_huggingface(trained: TrainedModel, folder: Path) -> None:
     files["tokenizer_config.json"]["model_max_length"] = config.block_size
     for name, content in files.items():
         replace_text(folder / name, json.dumps(content, indent=2))
-    weights = renamed(trained.checkpoint.weights, config.n_layer)
+    weights = renamed(trained.checkpoint.weights)
     with replacing(folder / "model.safetensors") as file:
         file.write(safetensors.torch.save({name: x.contiguous() for name, x in weights.items()}, {"format": "pt"}))
 
 
 def differences(checkpoint: Checkpoint) -> list[str]:
     """Return the settings in which a model differs from GPT-2's shape."""
-    config = checkpoint.config
-    given = {name: getattr(config.model, name) for name in gpt2.shape()}
-    found = [f"model.{n}={given[n]} instead of {value}" for n, value in gpt2.shape().items() if given[n] != value]
-    shapes = {(layer.n_head, layer.n_kv_head, layer.n_head * layer.head_size) for layer in config.model.layers}
-    if not any(shapes == {(H, H, config.model.n_embd)} for H, *_ in shapes):
+    model = checkpoint.config.model
+    expected = {field.name: field.default for field in fields(ModelConfig) if field.name not in VARIES} | VALUES
+    given = {name: getattr(model, name) for name in expected}
+    found = [f"model.{name}={given[name]} instead of {x}" for name, x in expected.items() if given[name] != x]
+    shapes = {(layer.n_head, layer.n_kv_head, layer.n_head * layer.head_size) for layer in model.layers}
+    if not any(shapes == {(H, H, model.n_embd)} for H, *_ in shapes):
         found.append("model.n_head, model.n_kv_head or model.head_size instead of equal heads that divide model.n_embd")
     return found
 
 
-def renamed(weights: Mapping[str, Tensor], n_layer: int) -> dict[str, Tensor]:
+def renamed(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return a model's weights by the names and in the layout of `GPT2LMHeadModel`; zeros for biases that it lacks."""
-    names = gpt2.module_names(n_layer)
-    with_bias = {its: ours for ours, its in names.items() if "embedding" not in ours and ours != "lm_head"}
-    result = {f"{its}.bias": torch.zeros(len(weights[f"{ours}.weight"])) for its, ours in with_bias.items()}
+    result: dict[str, Tensor] = {}
     for name, value in weights.items():
         module, _, kind = name.rpartition(".")
-        is_transposed = kind == "weight" and ".".join(module.split(".")[2:]) in gpt2.LINEAR_MAPS  # its Conv1D
-        result[f"{names[module]}.{kind}"] = value.mT if is_transposed else value
+        if module.startswith("blocks."):
+            _, layer, inner = module.split(".", 2)
+            its = f"transformer.h.{layer}.{NAMES_IN_BLOCK[inner]}"
+        else:
+            its = f"transformer.{NAMES[module]}" if module in NAMES else module
+        is_linear = its.rpartition(".")[2].startswith("c_")  # its Conv1D, which is transposed
+        result[f"{its}.{kind}"] = value.mT if is_linear and kind == "weight" else value
+        if is_linear or "norm" in module:
+            result.setdefault(f"{its}.bias", torch.zeros(len(value)))
     return result

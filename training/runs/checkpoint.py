@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from cli.errors import UserError
-from cli.hints import to_paste
 from data.files import replacing
 from data.vocabulary import Vocabulary
 from model.gpt import GPT
@@ -137,8 +136,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
 def _verify(content: bytes, path: Path) -> None:
     """Raise CheckpointError if any bit of a checkpoint has changed since it was saved."""
     if not (found := CHECKSUM.search(content)):
-        advice = f"{to_paste('experiments.import_nanogpt')} reads those of nanoGPT"
-        raise CheckpointError(f"{path}: is damaged, or is not a checkpoint of this project; {advice}")
+        raise CheckpointError(f"{path}: is damaged, or is not a checkpoint of this project; use another")
     start, end = found.span(1)
     digest = hashlib.sha256(content[:start] + NO_CHECKSUM)
     digest.update(memoryview(content)[end:])
