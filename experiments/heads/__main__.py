@@ -5,6 +5,7 @@ import io
 import math
 import sys
 from argparse import Namespace
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,11 @@ from cli.options import command, option, replaceable
 from data.files import replace_text
 from experiments.formatting import in_columns, signed
 from experiments.heads.analysis import VALIDATION, Analysis, analyse
-from experiments.heads.measures import NO_TARGET, TARGETS, role_of
-from experiments.heads.page import measured
+from experiments.heads.measures import TARGETS, role_of
 from experiments.heads.silence import HeadIndex
 from page.models import make_page
 from page.template import open_in_browser
-from training.trained_model import load_model
+from training.trained_model import TrainedModel, load_model
 
 MODELS = "a run folder or a checkpoint (default: the best saved last); two are shown side by side"
 OUTPUT = "the page to write, with a table as .csv (default: heads.html in the run folder, or here for two models)"
@@ -45,7 +45,7 @@ def main(options: Namespace) -> None:
     texts = [each.split() for each in opened]
     folder = opened[0].run_folder if len(opened) == 1 else None
     page = options.output or replaceable((folder or Path()) / "heads.html")
-    table = replaceable(page.with_suffix(".csv"), mark=to_csv({}).strip())
+    table = replaceable(page.with_suffix(".csv"), mark=to_csv([]).strip())
     print(f"Measuring each head of {', '.join(each.source for each in opened)}", file=sys.stderr, flush=True)
     n = None if options.all else N_CHARACTERS
     text = str(options.text or VALIDATION)
@@ -55,8 +55,8 @@ def main(options: Namespace) -> None:
     ]
     found = [*zip(opened, analyses, strict=True)]
     title = f"Heads of {' and '.join(each.name for each in opened)}"
-    replace_text(page, make_page(opened, text=options.prompt, title=title, measured=[*map(measured, analyses)]))
-    replace_text(table, to_csv({str(each.path): analysis for each, analysis in found}))
+    replace_text(page, make_page(opened, text=options.prompt, title=title, measured=[*map(for_page, analyses)]))
+    replace_text(table, to_csv(found))
     parts = [f"{each.path}\n{to_plain(analysis)}" for each, analysis in found]
     table_name, page_name = (shortened(file.absolute()) for file in (table, page))
     parts.append(f"All figures: {table_name}\nPage to open in a browser: {page_name}")
@@ -78,18 +78,18 @@ def rows_of(analysis: Analysis) -> list[dict[str, Any]]:
     return rows
 
 
-def to_csv(analyses: dict[str, Analysis]) -> str:
+def to_csv(found: Iterable[tuple[TrainedModel, Analysis]]) -> str:
     """Return one line of unformatted numbers per head of these models, which are named by their paths."""
     out = io.StringIO()
     writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    for path, analysis in analyses.items():
-        writer.writerows({"model": path} | row for row in rows_of(analysis))
+    for trained, analysis in found:
+        writer.writerows({"model": trained.path} | row for row in rows_of(analysis))
     return out.getvalue()
 
 
 def to_plain(analysis: Analysis) -> str:
-    """Return a line for a head with uniform weights, one per head, the most important first, and what a role means."""
+    """Return a line for a head with uniform weights, one per head, the most important first."""
     rows, uniform, whole = rows_of(analysis), analysis.measures.uniform, analysis.evaluation
     names = [name for name in FIGURES if name != "entropy, bits" and rows[0].get(name) is not None]
     lines = [["head", "role", "loss increase", "standard error", *names]]
@@ -100,11 +100,26 @@ def to_plain(analysis: Analysis) -> str:
         shown_error = "none" if error is None else f"{error:.4f}"
         lines.append([str(head), row["role"], signed(row["loss increase"]), shown_error, *figures])
     title = f"{analysis.loss_name.capitalize()} {whole.loss:.4f} over {whole.measured_on(analysis.text)}."
-    parts = [title, "Its increase without each head, the most important first:", in_columns(lines)]
-    if any(row["role"] == NO_TARGET for row in rows):
-        targets = ", ".join(TARGETS.values())
-        parts.append(f"No fixed target: the head gives none of these ({targets}) much more weight than uniform ones.")
-    return "\n".join(parts)
+    return f"{title}\nIts increase without each head, the most important first:\n{in_columns(lines)}"
+
+
+def for_page(analysis: Analysis) -> dict[str, Any]:
+    """Return the role of each head, how the loss changes without each part, as a number and in words, and a summary."""
+    changes = {}
+    for part, (increase, error) in analysis.increases.items():
+        spread = "" if math.isnan(error) else f" ± {error:.4f}"
+        verb = "rises" if increase >= 0 else "falls"
+        changes[str(part)] = signed(increase), f"the loss {verb} by {abs(increase):.4f}{spread} without it"
+    whole, heads = analysis.evaluation, [part for part in analysis.increases if isinstance(part, HeadIndex)]
+    summary = [
+        f"Measured over {analysis.measures.n_characters:,} characters of {analysis.text}.",
+        "Without a head means: with its output set to zero; ± is the standard error.",
+        f"The whole model has a {analysis.loss_name} of {whole.loss:.4f} nats per character over "
+        f"{whole.measured_on(analysis.text)}.",
+        *(f"The memory of {part}: {changes[part][1]}." for part in analysis.increases if isinstance(part, str)),
+    ]
+    roles = [role_of(analysis.measures, i) for i in range(len(heads))]
+    return {"roles": roles, "changes": changes, "summary": " ".join(summary)}
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from cli.errors import UserError
 from data.batches import Ids
 from data.vocabulary import Vocabulary
 from experiments.heads.measures import HeadMeasures, measure_heads, read_windows, scales_of
-from experiments.heads.silence import HeadIndex, all_heads, memories, silenced
+from experiments.heads.silence import Part, parts_of, silenced
 from model.gpt import GPT
 from training.evaluation import Evaluation, evaluation_mode, scored_windows
 from training.runtime import Runtime
@@ -31,7 +31,7 @@ class Analysis:
     text: str
     measures: HeadMeasures
     evaluation: Evaluation
-    increases: dict[HeadIndex | str, tuple[float, float]]
+    increases: dict[Part, tuple[float, float]]
 
     @property
     def loss_name(self) -> str:
@@ -48,7 +48,7 @@ def analyse(
     text: str = VALIDATION,
     n_windows: int = 64,
 ) -> Analysis:
-    """Measure every head on a text. Raises UserError if it is shorter than the context length.
+    """Measure every head on a text. Raises UserError if it is shorter than the context length, or there is no head.
 
     ids: of the text; the first id is only context, see `Corpus.split`. n_characters: how many of them the losses cover,
     see `evaluate`; None: all. n_windows: windows of model.block_size characters, spread evenly over ids, for the
@@ -56,11 +56,12 @@ def analyse(
     """
     if len(ids) < (T := model.config.block_size):
         raise UserError(f"{text} has {len(ids)} characters; give at least {T}, the context length")
-    parts: list[HeadIndex | str] = [*all_heads(model), *memories(model)]
+    if not model.blocks:
+        raise UserError("the model has no heads, because model.n_layer=0")
     measures = measure_heads(read_windows(model, vocabulary, ids, n_windows), scales_of(model))
     whole, sizes = losses_of_windows(model, ids, runtime, n_characters)
     increases = {}
-    for part in tqdm(parts, desc="Silencing heads", disable=None, leave=False):
+    for part in tqdm(parts_of(model), desc="Silencing heads", disable=None, leave=False):
         with silenced(model, [part]):
             without, _ = losses_of_windows(model, ids, runtime, n_characters)
         increases[part] = mean_and_error(without - whole, sizes)

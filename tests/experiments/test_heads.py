@@ -13,7 +13,7 @@ from torch import nn
 from data.vocabulary import Vocabulary
 from experiments.heads.analysis import analyse, mean_and_error
 from experiments.heads.measures import TARGETS, HeadMeasures, measure_heads, read_windows, role_of, target_masks
-from experiments.heads.silence import COPIES, NGRAMS, all_heads, silenced
+from experiments.heads.silence import parts_of, silenced
 from training.runtime import choose_runtime
 from training.trained_model import weights_of
 
@@ -132,7 +132,7 @@ def test_the_displayed_weights_are_those_that_the_layer_uses(settings):
 def test_a_layer_with_silenced_heads_is_the_layer_without_their_sums(settings, heads):
     """A hook zeroes these heads in the input of the output projection."""
     model, ids = three_heads(**settings), torch.arange(11)[None]
-    heads = [(layer, h) for layer, h in heads if (layer, h) in all_heads(model)]
+    heads = [(layer, h) for layer, h in heads if (layer, h) in parts_of(model)]
     before = model(ids)
     with silenced(model, heads):
         found = model(ids)
@@ -173,10 +173,10 @@ def test_increases_equal_those_of_models_with_zeroed_heads_over_the_same_windows
         assert result.evaluation.loss + increase == loss(zeroed)
         assert n_characters is None or error == pytest.approx(scipy.stats.sem(losses(zeroed) - whole))
     assert result.measures.n_characters == 3 * 15
-    assert (ngrams, copies) == (NGRAMS, COPIES)
+    assert (ngrams, copies) == ("n-grams", "copies")
     for name, weight in (
-        (NGRAMS, model.memories["ngrams"].proj.weight),
-        (COPIES, model.memories["copies"].followers.weight),
+        ("n-grams", model.memories["ngrams"].proj.weight),
+        ("copies", model.memories["copies"].followers.weight),
     ):
         before = weight.clone()
         weight.data.zero_()

@@ -15,7 +15,7 @@ from torch.testing import assert_close
 
 from cli.rules import rules_of
 from experiments.heads.measures import TARGETS, measure_heads, role_of, target_masks
-from experiments.heads.silence import all_heads, memories, silenced
+from experiments.heads.silence import parts_of, silenced
 from model import norm
 from model.config import ModelConfig
 from model.generate import Sampling, generate, window_start
@@ -105,7 +105,7 @@ def check(page, config):
     long = [rng.randrange(rng.choice((2, V))) for _ in range(2 * B + 3)]  # short strings come again
     edited = [*long[: B // 2], (long[B // 2] + 1) % V, *long[B // 2 + 1 : B]]
     texts = [long[: max(1, B - 1)], long[:B], edited, long]
-    parts = ([*all_heads(model)] if model.blocks else []) + memories(model)
+    parts = [*parts_of(model)]
     off, scored = parts[::2], [rng.randrange(V) for _ in range(5 * B + 4)]
     message = {"header": header, "weights": weights, "texts": texts, "off": [*map(str, off)], "prompt": long[:3]}
     answer = page.execute_async_script(ASK, message | {"length": LENGTH, "scored": scored})

@@ -12,7 +12,7 @@ from helpers import block_outputs
 from page_numbers import bars, check_next, check_numbers, labelled, surprise
 
 from experiments.heads.measures import measure_heads, role_of
-from experiments.heads.silence import all_heads, memories, silenced
+from experiments.heads.silence import parts_of, silenced
 from model.config import ModelConfig
 from model.gpt import GPT
 from page.template import joined
@@ -173,7 +173,7 @@ def test_the_page_opens_on_the_last_character_and_each_head_shows_where_it_looks
 @pytest.mark.slow
 def test_heads_and_memories_are_switched_off_and_the_page_says_what_the_text_costs_then(browser, desk):
     trained = desk("memories")
-    parts, off = [*all_heads(trained.model), *memories(trained.model)], []
+    parts, off = [*parts_of(trained.model)], []
     names = [part if isinstance(part, str) else f"layer {part[0]}, head {part[1]}" for part in parts]
     assert browser.texts("#switches button") == names
     cost = lambda off: surprise(trained, TEXT, off).mean()  # noqa: E731

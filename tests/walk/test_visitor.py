@@ -13,7 +13,7 @@ from conftest import ROOT
 from page_numbers import check_numbers
 
 from data.sources import NAMED
-from experiments.heads.silence import all_heads
+from experiments.heads.silence import HeadIndex, parts_of
 from training.runs.find_checkpoint import BUNDLED_MODEL
 from training.trained_model import load_model
 
@@ -68,7 +68,7 @@ def test_a_visitor_tries_everything(browser, tmp_path, width, height, dark):
     browser.click("[data-by=surprise]")
 
     browser.open_details()
-    for i, head in enumerate(all_heads(bundled.model)):
+    for i, head in enumerate(part for part in parts_of(bundled.model) if isinstance(part, HeadIndex)):
         browser.choose_head(i)
         for off in ([head], []):
             browser.click(f"#switches button:nth-child({i + 1})")
