@@ -1,9 +1,7 @@
 """Train every combination of settings: python -m experiments.sweep --config configs/heads.yaml model.n_head=1,2,4"""
 
-import time
 from argparse import Namespace
 from contextlib import redirect_stderr, redirect_stdout, suppress
-from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 
@@ -70,16 +68,14 @@ def open_sweep(options: Namespace) -> SweepFolder:
 
 def train_points(folder: SweepFolder, n_workers: int) -> int:
     """Train every unfinished point and return the exit status: 1 if one failed, 128 + n if signal n stopped them."""
-    n_points, unfinished = len(folder.plan.points), folder.unfinished()
-    n_before, n_left, failed, began_s = n_points - len(unfinished), len(unfinished), [], time.monotonic()
+    n_points, unfinished, failed = len(folder.plan.points), folder.unfinished(), []
+    n_before = n_points - len(unfinished)
     console = Console(n_before, n_points, doing="Sweep")
     before = f", {n_before} finished before" if n_before else ""
     begins = f"Sweep of {n_points} run{'s' * (n_points != 1)} in {folder.path}{before}"
     console.say(f"{begins}; its report.html is updated after each run")
 
     def ended(run: RunFolder, reason: str | None) -> None:
-        nonlocal n_left
-        n_left -= 1
         if reason:
             failed.append(run)
             console.say(f"{run.path.name}: FAILED, {reason}")
@@ -89,9 +85,6 @@ def train_points(folder: SweepFolder, n_workers: int) -> int:
             loss, seconds = end.get("best_val_loss") or float("nan"), end.get("elapsed_s", float("nan"))
             console.say(f"{run.path.name}: validation loss {loss:.4f}, {seconds:.0f} s")
             renew_report(folder.path)
-        if console.prints_lines and n_left:
-            left_s = (time.monotonic() - began_s) / (len(unfinished) - n_left) * n_left
-            console.say(f"{n_left} run{'s' * (n_left > 1)} left, about {timedelta(seconds=round(left_s))}")
 
     runs = [(folder.run_of(point), point.config.train) for point in unfinished]
     number = train_runs(runs, n_workers, ended)

@@ -69,10 +69,6 @@ def make_plan(settings: Mapping[str, Any], arguments: Sequence[str] = ()) -> Pla
     varied = dict.fromkeys(key for changes in variants.values() for key in changes if key not in fixed)
     for key in [*axes, *varied]:
         split_override(f"{key}=")  # the key is known
-        if key == "train.name":
-            raise UserError(f"{key} cannot be varied, because the sweep names each run's folder; give one name")
-    if both := sorted(varied.keys() & axes.keys()):
-        raise UserError(f"{both[0]} varies twice: in sweep.variants and as an axis; remove one of them")
     if SEED not in axes and SEED not in varied:
         axes[SEED] = [fixed.get(SEED) or _value_of(SEED, settings)]  # always an axis, so that seeds can be added later
     variants = {

@@ -7,7 +7,6 @@ from typing import Any
 from cli.errors import UserError
 
 VARIANTS = "variants"
-MOST_VALUES = 10_000  # of one setting
 
 Axes = Mapping[str, Sequence[str]]
 Variants = Mapping[str, Mapping[str, str]]
@@ -18,35 +17,23 @@ def read_sweep(section: Any) -> tuple[dict[str, list[str]], dict[str, dict[str, 
     axes = _mapping(section, "sweep", "model.n_head: [1, 2, 4]")
     variants = _mapping(axes.pop(VARIANTS, None), "sweep.variants", "wide: {model.n_embd: 256}")
     for key, values in axes.items():
-        if isinstance(values, list):
-            axes[key] = [number for value in values for number in _numbers(key, as_text(value))]
-        else:
-            axes[key] = split_values(key, as_text(values))
-        if not axes[key]:
-            raise UserError(f"sweep.{key} has no values; write them as in [1, 2, 4]")
+        axes[key] = split_values(key, values)
     for name, changes in variants.items():
         settings = _mapping(changes, f"sweep.variants.{name}", "model.n_head: 8")
         variants[name] = {key: as_text(value) for key, value in settings.items()}
     return axes, variants
 
 
-def split_values(key: str, text: str) -> list[str]:
-    """Return the values of `1,2,4`, `0..3`, `1,4..8` or `[8,4],[4,4]`; commas inside brackets belong to a list."""
-    values = [value.strip() for value in re.split(r",(?![^\[]*\])", text)]
-    if len(values) > 1 and not all(values):
-        raise UserError(f"{key}={text} has an empty value; write values as in {key}=1,2,4")
-    return [number for value in values for number in _numbers(key, value)]
-
-
-def _numbers(key: str, value: str) -> list[str]:
-    """Return the numbers of a range such as `0..3`, or the value itself."""
-    span = re.fullmatch(r"(-?\d{1,9})\.\.(-?\d{1,9})", value)
-    if not span:
-        return [value]
-    first, last = map(int, span.groups())
-    if not first <= last < first + MOST_VALUES:
-        raise UserError(f"{key}={value} must rise and have at most {MOST_VALUES:,} values, such as 0..3")
-    return [str(n) for n in range(first, last + 1)]
+def split_values(key: str, given: Any) -> list[str]:
+    """Return the values of a list, or of `1,2,4`, `0..3`, `1,4..8` or `[8,4],[4,4]`, in which brackets are lists."""
+    values: list[str] = []
+    for value in given if isinstance(given, list) else re.split(r",(?![^\[]*\])", as_text(given)):
+        text = as_text(value).strip()
+        span = re.fullmatch(r"(-?\d{1,9})\.\.(-?\d{1,9})", text)
+        values += map(str, range(int(span[1]), int(span[2]) + 1)) if span else [text]
+    if not values or (len(values) > 1 and not all(values)):
+        raise UserError(f"{key}={as_text(given)} lacks a value; write values as in {key}=1,2,4 or {key}=0..3")
+    return values
 
 
 def spoken(value: Any) -> str:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from cli.command import StopRequest
-from cli.errors import explain
 from cli.hints import PROJECT
 from training.config import TrainConfig
 from training.runs.run_folder import RunFolder
@@ -34,20 +33,16 @@ def train_runs(
     with StopRequest() as stop:
         try:
             while (waiting or training) and not stop.signal:
-                over = []
-                for worker, (run, process) in [*training.items()]:
-                    if process.poll() is not None:
-                        over.append((run, None if run.is_finished() else _reason(run, process.returncode)))
-                        del training[worker]
-                for worker in [n for n in range(n_workers) if n not in training][: len(waiting)]:
-                    run, settings = waiting.pop(0)
-                    try:
+                for worker in range(n_workers):
+                    if worker in training and training[worker][1].poll() is None:
+                        continue
+                    over = training.pop(worker, None)
+                    if waiting:
+                        run, settings = waiting.pop(0)
                         training[worker] = run, _start(run, share_of_machine(worker, n_workers, settings))
-                    except OSError as error:  # its folder is gone, or a process cannot start
-                        over.append((run, explain(error)))
-                for run, reason in over:
-                    if not stop.signal:  # the same signal may have ended the run
-                        ended(run, reason)
+                    if over and not stop.signal:  # the same signal may have ended the run
+                        run, process = over
+                        ended(run, None if run.is_finished() else _reason(run, process.returncode))
                 time.sleep(0.1)
         finally:  # no run outlives an error here
             for _, process in training.values():
