@@ -1,6 +1,5 @@
 """Compare runs, or list all of them: python -m experiments.report runs/heads"""
 
-import contextlib
 import math
 from argparse import Namespace
 from collections.abc import Sequence
@@ -21,16 +20,12 @@ from experiments.report.list_runs import list_runs
 from experiments.report.notes import make_notes
 from experiments.report.packed_sweep import ENDING, name_of, pack
 from experiments.report.table import table, to_plain
-from experiments.report.variants import Variant
 from experiments.sweep.sweep_folder import PLAN_FILE
 from page.template import render
 from training.config_file import to_yaml
 from training.identity import SEED, what_differs
-from training.runs.checkpoint import CheckpointError
-from training.trained_model import load_model
 
 HERE = Path(__file__).parent
-SAMPLE_LENGTH = 300
 OUTPUT = "write PATH.html and PATH.md (default: RUN/report, or report in this folder for several RUNs)"
 
 
@@ -40,7 +35,6 @@ OUTPUT = "write PATH.html and PATH.md (default: RUN/report, or report in this fo
     option("--output", type=Path, metavar="PATH", help=OUTPUT),
     option("--baseline", metavar="VARIANT", help="variant to compare with (default: the first)"),
     option("--target", type=float, metavar="LOSS", help="report the time to this validation loss"),
-    option("--prompt", metavar="TEXT", help="prompt of the samples (default: the start of a line)"),
     option("--title", metavar="TEXT", help="title of the report"),
 )
 def main(options: Namespace) -> None:
@@ -76,7 +70,6 @@ def write_report(options: Namespace) -> str:
         "table": table(comparison),
         "notes": notes,
         "charts": draw_charts(comparison, options.target),
-        "samples": {} if is_running else sample_variants(variants, options.prompt or ""),
         "settings": to_yaml({key: value for key, value in identities[0].items() if key in shared}),
     }
     files = {Path(f"{output}-{chart.name}.svg"): stand_alone(chart.svg) for chart in values["charts"]}
@@ -87,19 +80,6 @@ def write_report(options: Namespace) -> str:
     where = f"Report to open in a browser: {shortened(Path(f'{output}.html').absolute())}"
     warnings = [note for note in notes if note.startswith(("WARNING", "Unfinished", "Left out"))]
     return "\n".join([to_plain(comparison), "", *sentences, "", where, *warnings])
-
-
-def sample_variants(variants: Sequence[Variant], prompt: str) -> dict[str, str]:
-    """Return a text from the first seed of each variant, by mark.
-
-    Raises UserError if a vocabulary lacks a character of the prompt.
-    """
-    texts = {}
-    for variant in variants:
-        with contextlib.suppress(CheckpointError):  # deleted to save space, or of a packed sweep: the figures remain
-            trained = load_model(variant.first.folder.path, "cpu")
-            texts[variant.mark] = trained.generate(prompt, SAMPLE_LENGTH)
-    return texts
 
 
 def _output(given: Path | None, runs: Sequence[Path]) -> Path:

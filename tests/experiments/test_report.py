@@ -136,13 +136,6 @@ def test_charts_show_the_means_errors_and_times_of_the_runs(runs):
         assert all([4 * i, end(each)] in corners for i, each in enumerate(curves, start=1) for end in (min, max))
 
 
-def test_all_samples_begin_with_the_same_prompt(runs, tmp_path, capsys):
-    assert report([*map(str, runs), "--output", str(tmp_path / "out"), "--prompt", "99 bottles"]) == 0
-    text = (tmp_path / "out.html").read_text(encoding="utf-8")
-    assert text.count("<pre>99 bottles") == 3
-    assert_mistake(capsys, report, [*map(str, runs), "--prompt", "Ω"], "'Ω' (U+03A9) is not in the vocabulary")
-
-
 def test_what_was_measured_is_named_by_the_file_of_the_text(runs_folder, runs, tmp_path):
     train_tiny(tmp_path, "train.name=apart", "data.val_corpus=tiny.yaml", *SHORT)
     others = [runs_folder / "runs/context", tmp_path / "runs/apart"]
