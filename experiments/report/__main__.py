@@ -1,6 +1,5 @@
 """Compare runs, or list all of them: python -m experiments.report runs/heads"""
 
-import math
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,18 +37,13 @@ OUTPUT = "write PATH.html and PATH.md (default: RUN/report, or report in this fo
     option("--title", metavar="TEXT", help="title of the report"),
 )
 def main(options: Namespace) -> None:
-    if not options.runs and any(value for name, value in vars(options).items() if name != "runs"):
-        raise UserError("give at least one RUN; without a RUN, there are no other options")
-    if options.pack:
-        chosen = {name for name, value in vars(options).items() if value is not None}
-        if chosen != {"runs", "pack"} or len(options.runs) != 1 or options.pack.suffix != ENDING:
-            raise UserError(f"--pack takes one sweep, a file that ends in {ENDING}, and no other option")
-        pack(options.runs[0], options.pack)
-        print(f"Packed into {options.pack}\nTo report on it:\n  {to_paste('experiments.report', options.pack)}")
+    if not options.pack:
+        print(printable(write_report(options) if options.runs else list_runs()))
         return
-    if options.target is not None and not 0 < options.target < math.inf:
-        raise UserError(f"--target {options.target:g} must be a loss: a number above 0, such as 1.5")
-    print(printable(write_report(options) if options.runs else list_runs()))
+    if len(options.runs) != 1 or options.pack.suffix != ENDING:
+        raise UserError(f"--pack takes one sweep and a file that ends in {ENDING}")
+    pack(options.runs[0], options.pack)
+    print(f"Packed into {options.pack}\nTo report on it:\n  {to_paste('experiments.report', options.pack)}")
 
 
 def write_report(options: Namespace) -> str:

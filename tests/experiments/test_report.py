@@ -259,9 +259,8 @@ def test_control_characters_of_recorded_texts_reach_no_file(runs, tmp_path):
     [
         (["nowhere"], "nowhere: no run, sweep or packed sweep is there; runs and sweeps are in runs/"),
         (["runs/1-0", "--baseline", "n_head=9"], "--baseline 'n_head=9' is not one of the variants: '1-0'"),
-        (["--pack", "a.jsonl"], "give at least one RUN"),
-        (["runs/1-0", "--pack", "a.csv"], "--pack takes one sweep, a file that ends in .jsonl, and no other option"),
-        (["runs/1-0", "--target", "nan"], "--target nan must be a loss"),
+        (["--pack", "a.jsonl"], "--pack takes one sweep and a file that ends in .jsonl"),
+        (["runs/1-0", "--pack", "a.csv"], "--pack takes one sweep and a file that ends in .jsonl"),
     ],
 )
 def test_mistakes_produce_a_one_line_error(runs, capsys, arguments, message):
