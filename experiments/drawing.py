@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from matplotlib import style
 from matplotlib.figure import Figure
@@ -52,13 +53,13 @@ def add_legend(axes) -> None:
     axes.figure.legend(loc="outside lower center", ncols=n_columns)
 
 
-def draw_chart(name: str, title: str, caption: str, draw: Callable) -> Chart:
-    """Return a chart of what `draw(axes)` draws."""
+def draw_chart(name: str, title: str, caption: str, draw: Callable, *arguments: Any) -> Chart:
+    """Return a chart of what `draw(axes, *arguments)` draws."""
     with style.context(["default", HERE / "charts.mplstyle", {"svg.hashsalt": name}]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph \d+ .*missing")  # the browser draws the text with its own fonts
         figure, out = Figure(figsize=(WIDTH, HEIGHT)), io.StringIO()
         axes = figure.subplots()
-        draw(axes)
+        draw(axes, *arguments)
         figure.savefig(out, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     points = json.dumps(_labelled_points(axes))
     svg = out.getvalue().partition("<svg")[2].replace('<g id="', '<g class="')  # ids that other charts have too

@@ -17,16 +17,13 @@ def draw_charts(comparison: Comparison, target: float | None = None) -> list[Cha
         title = f"Validation loss against {spoken_setting(key)}"
         rings = "; rings mark the means that are not told apart from the lowest" * bool(comparison.not_told_apart)
         caption = f"Mean over seeds, with error bars of one standard error; dots are single seeds{rings}."
-        charts.append(draw_chart("loss", title, caption, lambda axes: draw_loss_against(axes, comparison, key)))
+        charts.append(draw_chart("loss", title, caption, draw_loss_against, comparison, key))
     if any(len(run.evaluations) > 1 for variant in comparison.comparable for run in variant.runs.values()):
         caption = "Mean over seeds; bands span the lowest to the highest. The steep start is left out."
-        title = "Validation loss over the run"
-        charts.append(draw_chart("curves", title, caption, lambda axes: _curves(axes, comparison)))
+        charts.append(draw_chart("curves", "Validation loss over the run", caption, _curves, comparison))
     if target:
         caption = "A line for each seed; the dashed line is the loss to reach."
-        charts.append(
-            draw_chart("time", "Validation loss over the time", caption, lambda axes: _times(axes, comparison))
-        )
+        charts.append(draw_chart("time", "Validation loss over the time", caption, _times, comparison))
     return charts
 
 

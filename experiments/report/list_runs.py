@@ -22,24 +22,21 @@ def list_runs(root: Path = RUNS) -> str:
     if not folders:
         train = to_paste("train.py", "--config", PROJECT / "configs/selmere.yaml")
         raise UserError(f"{root}/ contains no runs yet; train one with {train}")
-    lines, settings = [], []  # of a damaged run: no settings
+    lines, settings = [], []
     for path in folders:
-        values, shown = {}, ["no evaluation yet", "", "", ""]
+        shown = ["no evaluation yet", "", ""]
         try:
-            folder = RunFolder(path)
-            run = read_run(folder)
+            if run := read_run(folder := RunFolder(path)):
+                shown = [run.state, f"{run.best_loss:.4f} on {run.corpus}", f"{run.evaluations[-1][1]:.0f} s"]
             identity = run.identity if run else identity_of(load_config(folder.config), {})
-            values = {key: spoken(value) for key, value in identity.items()}
-            if run:
-                shown = [run.state, f"{run.best_loss:.4f} on {run.corpus}", f"{run.evaluations[-1][1]:.0f} s", ""]
         except (UserError, OSError) as error:
-            shown = ["unreadable", "", "", explain(error)]
+            shown, identity = ["unreadable", "", ""], {"error": explain(error)}
         lines.append([str(path.relative_to(root)), *shown])
-        settings.append(values)
+        settings.append({key: spoken(value) for key, value in identity.items()})
     keys = dict.fromkeys(key for values in settings for key in values)
     usual = {key: Counter(values.get(key) for values in settings).most_common(1)[0][0] for key in keys}
     for line, values in zip(lines, settings, strict=True):
-        line[-1] = line[-1] or " ".join(f"{key}={value}" for key, value in values.items() if value != usual[key])
+        line.append(" ".join(f"{key}={value}" for key, value in values.items() if value != usual[key]))
     head = ["run", "state", "validation loss", "time", "settings that differ from those of most runs"]
     table = in_columns([head, *lines]).splitlines()
     return "\n".join(line if len(line) <= WIDTH else line[: WIDTH - 1] + "…" for line in table)
