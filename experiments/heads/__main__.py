@@ -110,7 +110,7 @@ def for_page(analysis: Analysis) -> dict[str, Any]:
         spread = "" if math.isnan(error) else f" ± {error:.4f}"
         verb = "rises" if increase >= 0 else "falls"
         changes[str(part)] = signed(increase), f"the loss {verb} by {abs(increase):.4f}{spread} without it"
-    whole, heads = analysis.evaluation, [part for part in analysis.increases if isinstance(part, HeadIndex)]
+    whole, n_heads = analysis.evaluation, len(analysis.measures.figures["on itself"])
     summary = [
         f"Measured over {analysis.measures.n_characters:,} characters of {analysis.text}.",
         "Without a head means: with its output set to zero; ± is the standard error.",
@@ -118,7 +118,7 @@ def for_page(analysis: Analysis) -> dict[str, Any]:
         f"{whole.measured_on(analysis.text)}.",
         *(f"The memory of {part}: {changes[part][1]}." for part in analysis.increases if isinstance(part, str)),
     ]
-    roles = [role_of(analysis.measures, i) for i in range(len(heads))]
+    roles = [role_of(analysis.measures, i) for i in range(n_heads)]
     return {"roles": roles, "changes": changes, "summary": " ".join(summary)}
 
 

@@ -31,7 +31,6 @@ TARGETS = {
     "on line start": "start of line",
     "on speaker name": "speaker's name",
 }
-NO_TARGET = "no fixed target"
 LEAST = 0.2  # a head has a role if the excess over uniform attention is at least this share of the possible excess
 
 
@@ -137,4 +136,4 @@ def role_of(measures: HeadMeasures, head: int) -> tuple[str, str]:
     best = max(excess, key=excess.__getitem__, default="")
     if best and excess[best] >= LEAST:
         return TARGETS[best], f"{figures[best]:.2f}"
-    return NO_TARGET, f"{float(measures.figures['entropy, bits'][head]):.1f} bits"
+    return "no fixed target", f"{float(measures.figures['entropy, bits'][head]):.1f} bits"

@@ -118,6 +118,4 @@ def larger(plan: Plan, other: Plan) -> Plan | None:
     points, others = ({(point.name, point.config) for point in each.points} for each in (plan, other))
     if points >= others:
         return plan
-    if others >= points:
-        return other
-    return None
+    return other if others >= points else None
