@@ -99,7 +99,7 @@ def to_plain(analysis: Analysis) -> str:
         figures = [f"{row[name]:.{2 if name in TARGETS else 1}f}" for name in names]
         shown_error = "none" if error is None else f"{error:.4f}"
         lines.append([str(head), row["role"], signed(row["loss increase"]), shown_error, *figures])
-    title = f"{analysis.loss_name.capitalize()} {whole.loss:.4f} over {whole.measured_on(analysis.text)}."
+    title = f"Loss {whole.loss:.4f} over {whole.measured_on(analysis.text)}."
     return f"{title}\nIts increase without each head, the most important first:\n{in_columns(lines)}"
 
 
@@ -114,8 +114,7 @@ def for_page(analysis: Analysis) -> dict[str, Any]:
     summary = [
         f"Measured over {analysis.measures.n_characters:,} characters of {analysis.text}.",
         "Without a head means: with its output set to zero; ± is the standard error.",
-        f"The whole model has a {analysis.loss_name} of {whole.loss:.4f} nats per character over "
-        f"{whole.measured_on(analysis.text)}.",
+        f"The whole model has a loss of {whole.loss:.4f} nats per character over {whole.measured_on(analysis.text)}.",
         *(f"The memory of {part}: {changes[part][1]}." for part in analysis.increases if isinstance(part, str)),
     ]
     roles = [role_of(analysis.measures, i) for i in range(n_heads)]

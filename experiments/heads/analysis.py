@@ -33,10 +33,6 @@ class Analysis:
     evaluation: Evaluation
     increases: dict[Part, tuple[float, float]]
 
-    @property
-    def loss_name(self) -> str:
-        return "validation loss" if self.text == VALIDATION else "loss"
-
 
 def analyse(
     model: GPT,

@@ -52,19 +52,18 @@ def write_report(options: Namespace) -> str:
     comparison = compare(variants, baseline=options.baseline, target=options.target)
     notes = make_notes(comparison, left_out)
     sentences = conclusions(comparison)
-    is_running = any(is_locked(path) for path in options.runs if (path / PLAN_FILE).is_file())
     output = _output(options.output, options.runs)
     identities = [variant.first.identity for variant in variants]
-    shared = identities[0].keys() - {SEED, *what_differs(identities)}
+    differing = {SEED, *what_differs(identities)}
     values: dict[str, Any] = {
         "title": options.title or f"Report on {', '.join(map(name_of, options.runs))}",
         "name": output.name,
-        "is_running": is_running,
+        "is_running": any(is_locked(path) for path in options.runs if (path / PLAN_FILE).is_file()),
         "sentences": sentences,
         "table": table(comparison),
         "notes": notes,
         "charts": draw_charts(comparison, options.target),
-        "settings": to_yaml({key: value for key, value in identities[0].items() if key in shared}),
+        "settings": to_yaml({key: value for key, value in identities[0].items() if key not in differing}),
     }
     files = {Path(f"{output}-{chart.name}.svg"): stand_alone(chart.svg) for chart in values["charts"]}
     files[Path(f"{output}.html")] = render(HERE / "report.html", **values)

@@ -23,7 +23,7 @@ def test_page_and_table_are_written_to_the_run_folder_and_the_heads_are_listed(r
     assert heads_command([]) == 0
     said = capsys.readouterr().out
     weights, best = load_checkpoint(run.best).weights, load_checkpoint(run.best).progress.best_loss
-    assert f"Validation loss {best:.4f} over all 203 characters of the validation split" in said
+    assert f"Loss {best:.4f} over all 203 characters of the validation split" in said
     assert said.endswith("All figures: runs/tiny/heads.csv\nPage to open in a browser: runs/tiny/heads.html\n")
     assert "nan" not in said
     heading, *lines = [re.split("  +", line) for line in said.splitlines() if line[:4] in ("head", *HEADS)]
@@ -51,7 +51,7 @@ def test_page_and_table_are_written_to_the_run_folder_and_the_heads_are_listed(r
     assert rounded == pytest.approx(increases, abs=5.1e-5)
     ranked = sorted(zip(increases, HEADS, strict=True), reverse=True)
     assert [head for head, *_ in lines] == [head for _, head in ranked]
-    assert f"a validation loss of {best:.4f} nats per character over all 203 characters" in measured["summary"]
+    assert f"a loss of {best:.4f} nats per character over all 203 characters" in measured["summary"]
     assert "http" not in page.replace("http://www.w3.org/", "").replace("http-equiv", "")
 
 
@@ -70,7 +70,7 @@ def test_two_models_with_different_heads_are_shown_on_the_same_text(run, workpla
     capsys.readouterr()
     assert heads_command(["--checkpoint", "runs/tiny", "runs/one", "--prompt", "bottles of b"]) == 0
     said = capsys.readouterr().out
-    assert sum(line.startswith("L") for line in said.splitlines()) == 6 + 2
+    assert sum(line.startswith(("L0", "L1")) for line in said.splitlines()) == 6 + 2
     assert "open in a browser: heads.html" in said
     assert "<title data-own>Heads of tiny and one</title>" in (workplace / "heads.html").read_text(encoding="utf-8")
     first, second = models_in(workplace / "heads.html")
