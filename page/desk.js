@@ -3,7 +3,7 @@
 import { byId, make, oneAtATime, say, showBars } from "./panels/elements.js";
 import { Head } from "./panels/head.js";
 import { Inside } from "./panels/inside.js";
-import { Steps } from "./panels/steps.js";
+import { showSteps } from "./panels/steps.js";
 import { YourText } from "./panels/your_text.js";
 import { ENDED } from "./workers/engine.js";
 
@@ -18,7 +18,6 @@ export class Desk {
       (q) => this.choose(this.model.reading.start + q),
       (part) => this.flip(part),
     );
-    this.steps = new Steps();
     this.look = oneAtATime(() => this.computeMaps().catch((error) => this.sayError(error)));
     this.lookAtHead = oneAtATime(() => this.computeHead().catch((error) => this.sayError(error)));
     this.yourText = new YourText(this, opening);
@@ -168,7 +167,7 @@ export class Desk {
     const question = { text, off: [...model.off], name: model.heads[head].name, t };
     if (byId("steps").open) {
       const answer = await model.ask("head", question);
-      if (isAsked()) this.steps.show(model.config, answer);
+      if (isAsked()) showSteps(model.config, answer);
     }
     if (byId("layers").open) {
       const layers = await model.ask("layers", question);

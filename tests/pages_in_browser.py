@@ -195,7 +195,7 @@ class Browser(webdriver.Chrome):
     def overlaps(self):
         """Return the pairs of texts in sight of which one lies over the other."""
         script = """const pieces = [];  // of text in sight: the element, and the place of a line of it
-            const others = "a, option, script, template, noscript, svg *, .under *, textarea, #product";
+            const others = "a, option, script, template, noscript, svg *, .under *, textarea";
             for (const element of document.querySelectorAll(`body *:not(${others})`)) {
               if (!element.checkVisibility()) continue;
               const frames = [];

@@ -11,9 +11,9 @@ from training.trained_model import load_model
 pytestmark = pytest.mark.slow
 TEXT = "9 bottles of b"
 NUMBER = "table[data-name=scores] tbody tr:last-child td:last-child"
-TIPS = {"#map": "#place", "#curve": "figure .tip", NUMBER: "#product"}  # by what one points at
+TIPS = {"#map": "#place", "#curve": "figure .tip"}  # by what one points at
+LIT = "return [...document.querySelectorAll('.lit')].map(({ place }) => place)"
 CHANGES = pytest.mark.parametrize("kind", ["another head", "another text", "heads switched off"])
-LAST = "#lines tbody tr:last-child th"
 
 
 @pytest.fixture
@@ -82,18 +82,18 @@ def test_what_pointing_shows_goes_with_the_pointer(browser, page, target):
         browser.wait_for(lambda: browser.texts(TIPS[target])[0])
         point(browser, "h1")
         browser.wait_to_find([""], lambda: browser.texts(TIPS[target]))
-        assert not browser.find(".lit, #lines td.chosen, #curve circle")
+        assert not browser.find("#curve circle")
 
 
-@CHANGES
-def test_a_number_that_is_explained_goes_or_is_the_new_one_when_the_numbers_change(browser, page, kind):
+def test_a_number_lights_up_with_those_that_went_into_it_while_one_points_at_it(browser, page):
     page()
-    point(browser, NUMBER)
-    browser.wait_for(lambda: browser.texts("#product")[0])
-    change(browser, kind)
-    browser.wait_for(
-        lambda: browser.texts("#product")[0].partition(" = ")[0] in ("", f"scores {browser.texts(NUMBER)[0]}")
-    )
+    for row, column in ((5, 2), (3, 4)):
+        point(browser, f"table[data-name=output] tbody tr:nth-child({row + 1}) td:nth-child({column + 2})")
+        weights = [["weights", row, i] for i in range(7)]
+        lit = [*(["v", i, column] for i in range(6)), *weights, ["output", row, column]]
+        browser.wait_to_find(lit, lambda: browser.execute_script(LIT))
+    point(browser, "h1")
+    browser.wait_to_find([], lambda: browser.find(".lit"))
 
 
 @CHANGES
@@ -117,27 +117,6 @@ def test_a_character_is_chosen_by_a_click_the_arrow_keys_or_a_row_of_the_map(bro
     assert browser.query() == 8
     point_at_map(browser, 8, 11)
     assert browser.texts("#place")[0].endswith("f at 11: not visible yet")
-
-
-def test_the_keyboard_keeps_its_number_when_the_pointer_leaves_or_the_text_changes(browser, page):
-    from selenium.webdriver import Keys
-
-    page()
-    browser.set_caret(7)
-    browser.wait_for(lambda: browser.texts(LAST)[0].endswith("\n6"))
-    table = browser.find("table[data-name=q]")[0]
-    table.send_keys(Keys.ARROW_DOWN, Keys.ARROW_RIGHT)
-    point(browser, "table[data-name=k] tbody td")
-    browser.wait_for(lambda: browser.texts("#product")[0].startswith("k "))
-    point(browser, "h1")
-    table.send_keys(Keys.ARROW_DOWN)
-    cell = lambda: browser.execute_script("return document.querySelector('.chosen')?.place")  # noqa: E731
-    assert cell() == ["k", 1, 0]
-    browser.set_caret(9)
-    browser.wait_for(lambda: browser.texts(LAST)[0].endswith("\n8"))
-    assert cell() == ["k", 1, 0]
-    browser.find("table[data-name=k]")[0].send_keys(Keys.TAB * 9)  # past all tables
-    browser.wait_to_find([""], lambda: browser.texts("#product"))
 
 
 @pytest.mark.parametrize("width", [1280, 390])

@@ -17,7 +17,7 @@ from page.template import joined
 
 TEXT = "abcabdeafg\nhhi"
 CHOSEN = 12  # of 14 characters
-SHOWN, CHANNELS = 6, 5
+SHOWN = 6
 CHARACTERS = "abcdefghijkl\n"
 ASK = """const [path, question, done] = arguments, { port1, port2 } = new MessageChannel();
     const plain = (x) => (x?.map ? Array.from(x, plain) : x);
@@ -28,9 +28,8 @@ ASK = """const [path, question, done] = arguments, { port1, port2 } = new Messag
       done(answer);
     };
     worker.postMessage({ path, ...question }, [port2]);"""
-CODE = """const [config, answer] = arguments, keys = answer.names;
-    return linesOf(config, { ...answer, keys }).map(({ code, tables }) => [code, Object.fromEntries(
-      tables.map(({ name, rows, columns }) => [name, rows.map((row) => columns.map((_, j) => String(row[j])))]))])"""
+CODE = """return linesOf(...arguments).map(([code, tables]) => [code, Object.fromEntries(
+    Object.entries(tables).map(([name, rows]) => [name, rows.map((row) => Array.from(row, String))]))])"""
 MODELS = {  # with other code in each
     "rotary": {},
     "GPT-2": {"norm": "layer", "positions": "learned", "qk_norm": False, "bias": True, "mlp": "gelu"},
@@ -98,8 +97,7 @@ def test_the_numbers_of_a_head_are_what_the_code_beside_them_computes(page, floa
         variables |= {"tril": variables["self"].tril[None], "masked scores": variables.get("scores")}
         for name, numbers in tables.items():
             computed = variables[name][0, places]  # (n, D), or (n, T) of a weight or a score for each character
-            columns = range(CHANNELS) if name in ("q", "k", "v", "output") else places
-            expected = computed[:, columns]
+            expected = computed if name in ("q", "k", "v", "output") else computed[:, places]
             if name == "weights":
                 expected = torch.cat((expected, 1 - expected.sum(1, keepdim=True)), 1)
             shown = torch.tensor([[float(x) for x in row] for row in numbers], dtype=torch.float64)
