@@ -3,7 +3,7 @@
 import { Model } from "./model.js";
 import { oneAtATime } from "./panels/elements.js";
 import { Learned } from "./panels/learned.js";
-import { sizeOf, stateOf, titleOf } from "./panels/save.js";
+import { stateOf, titleOf } from "./panels/save.js";
 import { Writes } from "./panels/writes.js";
 import { ENDED, Engine } from "./workers/engine.js";
 
@@ -24,8 +24,7 @@ export class Run {
     this.writes = new Writes(this.titles);
     this.learned = new Learned(this.titles, text.lines);
     if (!ancestor) this.titles.forEach((_, i) => this.learned.tell(i, "A new model begins, which knows nothing."));
-    const kinds = configs.map((config) => sizeOf(config) + further);
-    loss.begin(this.titles, kinds, text);
+    loss.begin(this.titles, text);
   }
 
   get now() {

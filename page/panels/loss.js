@@ -20,13 +20,12 @@ export class Loss {
     this.draw();
   }
 
-  // Begins with models that learn a text; those before stay, if they have learned the same one. Only models of one kind
-  // are compared.
-  begin(titles, kinds, text) {
+  // Begins with models that learn a text; those before stay, if they have learned the same one.
+  begin(titles, text) {
     const trained = this.isElsewhere ? [] : this.now.filter(({ points }) => points.length > 1);
     const before = trained.map((each) => ({ ...each, title: `${each.title}, before` }));
     this.earlier = this.text?.key === text.key ? [...before, ...this.earlier] : [];
-    const now = titles.map((title, i) => ({ title, kind: kinds[i], points: [] }));
+    const now = titles.map((title) => ({ title, points: [] }));
     Object.assign(this, { text, lines: text.lines, now, isElsewhere: false });
     this.draw();
   }
@@ -55,47 +54,28 @@ export class Loss {
     const rows = this.isElsewhere ? [] : [...known, ...earlier];
     byId("runs").replaceChildren(...rows.map((each, i) => this.rowOf(each, i)));
     byId("runs").closest("table").classList.toggle("empty", !rows.length);
-    byId("compared").textContent = !this.isElsewhere && known.length ? this.compare() : "";
+    byId("compared").textContent = this.isElsewhere ? "" : comparisonOf(now);
   }
 
-  rowOf({ title, kind, points }, i) {
+  rowOf({ title, points }, i) {
     const [characters, loss] = points.at(-1);
     const cells = [title, inShort(characters), loss.toFixed(3)].map((text) => make("td", text));
-    return make("tr", cells, { className: i < this.now.length ? `series-${i}` : "", title: kind });
+    return make("tr", cells, { className: i < this.now.length ? `series-${i}` : "" });
   }
+}
 
-  // Says which model is ahead after equal numbers of characters, and how little that proves.
-  compare() {
-    const [a, b] = this.now;
-    const at = a.points.at(-1)[0];
-    if (!at) return "";
-    if (b) {
-      const [better, worse] = a.points.at(-1)[1] <= b.points.at(-1)[1] ? [a, b] : [b, a];
-      const by = worse.points.at(-1)[1] - better.points.at(-1)[1];
-      const ahead = better.title.startsWith("1 ") ? "is ahead" : "are ahead";
-      return `At ${inShort(at)} characters, ${better.title} ${ahead} by ${by.toFixed(3)}. One seed proves little.`;
-    }
-    const last = this.earlier.find(({ kind }) => kind === a.kind);
-    if (!last) return "";
-    const common = Math.min(at, last.points.at(-1)[0]);
-    const [mine, other] = [a, last].map(({ points }) => lossAt(points, common).toFixed(3));
-    const advice = "But rates fell at other times: “Against” trains both side by side.";
-    return `At ${inShort(common)} characters, ${a.title} had ${mine}, and ${last.title}, ${other}. ${advice}`;
-  }
+// Says which of two models is ahead after equal numbers of characters, and how little that proves.
+function comparisonOf([a, b]) {
+  const [at, loss] = a?.points.at(-1) ?? [];
+  if (!b || !at) return "";
+  const difference = b.points.at(-1)[1] - loss;
+  const { title } = difference < 0 ? b : a;
+  const ahead = title.startsWith("1 ") ? "is ahead" : "are ahead";
+  return `At ${inShort(at)} characters, ${title} ${ahead} by ${Math.abs(difference).toFixed(3)}. One seed proves little.`;
 }
 
 // Returns the differences of two curves at the characters that both have; none without a second one.
 function differenceOf([a, b]) {
   if (!b || a.points.length !== b.points.length) return [];
   return a.points.flatMap(([x, loss], i) => (x && x === b.points[i][0] ? [[x, b.points[i][1] - loss]] : []));
-}
-
-// Returns the loss after so many characters, between the evaluations before and after them.
-function lossAt(points, characters) {
-  const after = points.findIndex(([x]) => x >= characters);
-  const [x1, y1] = points[after];
-  if (x1 === characters || after === 0) return y1;
-  const [x0, y0] = points[after - 1];
-  const share = Math.log((characters + 1) / (x0 + 1)) / Math.log((x1 + 1) / (x0 + 1));
-  return y0 + share * (y1 - y0);
 }

@@ -8,7 +8,6 @@ const FORMAT = "8"; // of the files that training/runs/checkpoint.py reads
 const READ_MS = 60_000; // after which a browser has read what it saves
 const NO_CHECKSUM = "0".repeat(64); // in place of the checksum while it is computed
 
-export const sizeOf = ({ n_layer, n_embd }) => `${n_layer} layer${n_layer > 1 ? "s" : ""}, ${n_embd} wide`;
 export const titleOf = ({ n_head: H }) => `${H} head${H > 1 ? "s" : ""}`;
 
 // Returns what `Model` takes of a model that was trained here; see `describe` in models.py. text: its name, its

@@ -2,7 +2,6 @@
 
 import unicodedata
 
-import numpy as np
 import pytest
 import torch
 from helpers import make_checkpoint
@@ -16,10 +15,9 @@ from training.trained_model import load_model
 
 NEUTRAL = "\u0660\u06f9"  # digits of Arabic  # digits of Arabic
 BLOCKS = ((0x590, 0x8FF), (0xFB1D, 0xFDFF), (0xFE70, 0xFEFF), (0x10800, 0x10FFF), (0x1E800, 0x1EFFF))
-ADVICE = "But rates fell at other times: “Against” trains both side by side."
 COMPARE = """const loss = new Loss(), lines = { even: 4, single: 3, pairs: 2.5 };
-    return arguments[0].map(([titles, kind, key, ...points]) => {
-      loss.begin(titles, titles.map(() => kind), { key, lines });
+    return arguments[0].map(([titles, ...points]) => {
+      loss.begin(titles, { key: "a", lines });
       for (const [characters, ...losses] of points) {
         loss.note({ characters, losses: losses.map((heldOut) => ({ heldOut })) });
       }
@@ -84,21 +82,18 @@ def test_a_model_that_trains_on_with_another_text_has_a_mean_row_for_each_new_ch
         assert_close(torch.tensor(found[name]).view(len(now), 3), expected)
 
 
-def test_runs_are_compared_at_equal_characters_and_only_with_one_of_their_kind_on_their_text(page):
+def test_only_models_that_trained_side_by_side_are_compared(page):
     runs = [
-        [["1 head"], "small", "a", [0, 4], [4096, 3], [65536, 2], [131072, 1.9]],
-        [["4 heads"], "large", "a", [0, 4], [4096, 1]],
-        [["8 heads"], "small", "a", [0, 4], [4096, 2.9], [16384, 2.4]],
-        [["2 heads", "1 head"], "small", "a", [0, 4, 4], [4096, 2.5, 2.25]],
-        [["1 head"], "small", "b", [0, 4], [4096, 3]],
+        [["4 heads"], [0, 4], [4096, 3], [65536, 2]],
+        [["2 heads", "1 head"]],
+        [["2 heads", "1 head"], [0, 4, 4], [4096, 2.5, 2.25]],
+        [["2 heads", "1 head"], [0, 4, 4], [4096, 2.5, 2.625]],
     ]
-    between = np.interp(np.log(16385), np.log([4097, 65537]), [3, 2])
     assert page.execute_script(COMPARE, runs) == [
         "",
         "",
-        f"At 16,384 characters, 8 heads had 2.400, and 1 head, before, {between:.3f}. {ADVICE}",
         "At 4,096 characters, 1 head is ahead by 0.250. One seed proves little.",
-        "",
+        "At 4,096 characters, 2 heads are ahead by 0.125. One seed proves little.",
     ]
 
 
