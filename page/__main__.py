@@ -17,7 +17,6 @@ OUTPUT = "the page to write (default: page.html in the run folder, or here for t
 
 @command(
     option("--checkpoint", type=Path, nargs="+", default=[None], metavar="PATH", help="a run or a checkpoint, or two"),
-    option("--all-steps", action="store_true", help="with a slider over the weights that train.keep_checkpoints kept"),
     option("--prompt", metavar="TEXT", help="text to begin with (default: the model writes one)"),
     option("--output", type=replaceable, metavar="FILE", help=OUTPUT),
     option("--no-browser", action="store_true", help="open no browser"),
@@ -26,7 +25,7 @@ def main(options: Namespace) -> None:
     if len(options.checkpoint) > 2:
         raise UserError("--checkpoint takes one model or two")
     opened = [load_model(path, "cpu") for path in options.checkpoint]
-    page = make_page(opened, text=options.prompt, all_steps=options.all_steps)
+    page = make_page(opened, text=options.prompt)
     folder = opened[0].run_folder if len(opened) == 1 else None
     file = options.output or replaceable((folder or Path()) / "page.html")
     replace_text(file, page)

@@ -74,7 +74,7 @@ export class Bar {
 
   // Returns the settings of the models that the form describes. A model that trains further keeps its own.
   get configs() {
-    if (this.from) return [configOf(this.from)];
+    if (this.from) return [this.from.header.config];
     const [n_layer, n_embd, block_size] = byId("size").value.split(" ").map(Number);
     const { n_head, beside } = this.form.elements;
     const heads = new Set([n_head.value, beside.value || n_head.value]);
@@ -134,7 +134,7 @@ export class Bar {
   describe() {
     const { run, text } = this;
     const { elements } = this.form;
-    if (this.from) elements.n_head.value = configOf(this.from).n_head; // it keeps its own
+    if (this.from) elements.n_head.value = this.from.header.config.n_head; // it keeps its own
     for (const choice of this.form.querySelectorAll("fieldset")) choice.disabled = Boolean(this.from);
     for (const radio of elements.beside) radio.disabled = radio.value === elements.n_head.value;
     if (elements.beside.value === elements.n_head.value) elements.beside[0].checked = true;
@@ -204,10 +204,7 @@ function wordsOn({ n, characters, isConverted }) {
   return `${grouped(n)} characters, ${grouped(V)} different.${slow}${ends}`;
 }
 
-const configOf = ({ checkpoints, chosen }) => checkpoints[chosen].header.config;
-
 // Returns the weights of a model of this page, with the vocabulary of another text.
-async function weightsOf({ checkpoints, chosen, characters: known }, characters) {
-  const { header, weights } = checkpoints[chosen];
+async function weightsOf({ header, weights, characters: known }, characters) {
   return [adopt(await unpack(header.tensors, weights), known, characters)];
 }

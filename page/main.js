@@ -23,12 +23,8 @@ function begin() {
   const own = states.map((state, i) => new Model(state, i));
   const loss = new Loss();
   let bar = null; // until the models of the page are shown
-  const desk = new Desk(opening, () => {
-    showTabs(desk, bar?.run, own);
-    byId("steps-of-run").hidden = byId("step").max < 1 || desk.models !== own;
-  });
+  const desk = new Desk(opening, () => showTabs(desk, bar?.run, own));
   const keep = new Keep(source, training.settings, () => bar?.run);
-  offerSteps(own, desk);
   desk.show(own, 0);
   const measured = training.isBundled ? "whole" : first.isTrainedHere && "lines"; // on the same characters as its losses
   const showLosses = (text) => {
@@ -49,23 +45,6 @@ function begin() {
     if (desk.text === opening) desk.yourText.writeFirstWords();
   };
   own[0].loaded.then(go, go); // one can train others even if this page cannot show its own
-}
-
-function offerSteps(models, desk) {
-  const [{ state }] = models;
-  const slider = byId("step");
-  slider.max = Math.max(...models.map((model) => model.state.checkpoints.length)) - 1;
-  slider.value = state.chosen;
-  slider.oninput = () => {
-    for (const model of models) {
-      const { checkpoints } = model.state;
-      model.load(checkpoints[Math.min(Number(slider.value), checkpoints.length - 1)]);
-    }
-    const [{ checkpoint }] = models;
-    slider.ariaValueText = byId("step-name").textContent = `step ${checkpoint.step.toLocaleString("en")}`;
-    if (desk.models === models) desk.refresh();
-  };
-  byId("step-name").textContent = `step ${state.checkpoints[state.chosen].step.toLocaleString("en")}`;
 }
 
 begin();

@@ -6,9 +6,9 @@ import { Engine } from "./workers/engine.js";
 export class Model {
   // state: what a page knows of a model, see `describe` in models.py. index: 0, or 1 for the second of two.
   constructor(state, index) {
-    Object.assign(this, { state, index, off: new Set(), reading: null, inside: null });
+    Object.assign(this, { index, off: new Set(), reading: null, inside: null });
     this.engine = new Engine("reader");
-    this.load(state.checkpoints[state.chosen]);
+    this.load(state);
     const { layers, ngrams, longest_copy } = this.config;
     this.heads = layers.flatMap(({ n_head: H }, l) =>
       upTo(H - 1).map((h) => ({ name: `L${l}H${h}`, layer: l, number: h, words: `layer ${l}, head ${h}` })),
@@ -17,15 +17,14 @@ export class Model {
   }
 
   get config() {
-    return this.checkpoint.header.config;
+    return this.state.header.config;
   }
 
   // Loads weights, which answer from now on. What the old ones answered stays until the new ones have answered.
-  load(checkpoint) {
-    this.checkpoint = checkpoint;
+  load(state) {
+    this.state = state;
     this.costs = new Map();
-    const header = { ...this.state.header, ...checkpoint.header };
-    this.loaded = this.engine.ask("load", { ...checkpoint, header });
+    this.loaded = this.engine.ask("load", { header: state.header, weights: state.weights });
     this.loaded.catch(() => {}); // `ask` throws its error
   }
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cli.errors import UserError
 from cli.hints import PROJECT
 from data.sources import BUNDLED
 from data.vocabulary import LOOK_ALIKES
@@ -16,7 +15,6 @@ from page.template import render
 from page.weights import payload, zipped
 from training.config_file import load_config
 from training.identity import measurement_of, what_differs
-from training.runs.checkpoint import load_checkpoint
 from training.runs.find_checkpoint import BUNDLED_MODEL
 from training.runs.metrics import read_records
 from training.runs.run_folder import RunFolder
@@ -36,19 +34,14 @@ def make_page(
     *,
     text: str | None = None,
     title: str | None = None,
-    all_steps: bool = False,
     measured: Sequence[Mapping[str, Any] | None] = (None, None),
 ) -> str:
     """Return a page that is these models.
 
-    text: that it begins with; None: the first model writes one. title: by default, the names of the models. all_steps:
-    with the weights of each step that the runs kept. measured: of the heads of each model, see `experiments.heads`.
-
-    Raises UserError if `all_steps` adds none.
+    text: that it begins with; None: the first model writes one. title: by default, the names of the models. measured:
+    of the heads of each model, see `experiments.heads`.
     """
-    described = [describe(each, all_steps, own) for each, own in zip(opened, measured, strict=False)]
-    if all_steps and all(len(each["checkpoints"]) == 1 for each in described):
-        raise UserError("--all-steps: no other steps were kept; train the run with train.keep_checkpoints=24")
+    described = [describe(*each) for each in zip(opened, measured, strict=False)]
     described[0]["opening"] = opened[0].generate(length=OPENING) if text is None else text
     described[0]["is_prompt"] = text is not None
     is_bundled = opened[0].path.resolve() == BUNDLED_MODEL.resolve() and len(opened) == 1 and not title
@@ -89,13 +82,11 @@ def can_train(config: ModelConfig) -> bool:
     return is_plain and D % 4 == 0 and config.block_size % 4 == 0 and config.logit_softcap > 0
 
 
-def describe(trained: TrainedModel, all_steps: bool, measured: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return what a page knows of a model: its checkpoints, and the losses of its run over the characters it read."""
+def describe(trained: TrainedModel, measured: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what a page knows of a model: its weights, and the losses of its run over the characters it read."""
     run, config = RunFolder(trained.run_folder) if trained.run_folder else None, trained.checkpoint.config
     records = read_records(run.metrics) if run and run.metrics.is_file() else []
-    kept = [load_checkpoint(path) for path in run.all_kept().values()] if run and all_steps else []
-    checkpoints = sorted([*kept, trained.checkpoint], key=lambda checkpoint: checkpoint.step)
-    packed = [(checkpoint.step, *payload(checkpoint)) for checkpoint in checkpoints]
+    header, weights = payload(trained.checkpoint)
     losses = [(each["step"], each["val_loss"]) for each in records if "val_loss" in each]
     best = trained.checkpoint.progress
     losses = losses or [(best.best_step, best.best_loss)] * math.isfinite(best.best_loss)
@@ -103,12 +94,10 @@ def describe(trained: TrainedModel, all_steps: bool, measured: Mapping[str, Any]
     return {
         "name": "bundled model" if trained.path.resolve() == BUNDLED_MODEL.resolve() else trained.name,
         "about": f"It has {n:,} parameters, and learned to predict the next character of {text}.",
-        "checkpoints": [{"step": step, "header": header, "weights": weights} for step, header, weights in packed],
-        "chosen": checkpoints.index(trained.checkpoint),
+        "header": header | {"measured": measured},
+        "weights": weights,
         "can_train": can_train(config.model),
         "characters": trained.vocabulary.characters,
-        "header": {"measured": measured},  # of every checkpoint
-        "context": config.model.block_size,
         "points": [(step * config.tokens_per_step, loss) for step, loss in losses],
         "stop": "\n" if config.data.lines else None,
     }

@@ -81,12 +81,12 @@ export class Run {
     return this.ask("look", { isBest });
   }
 
-  stateOf(i, { step, weights, characters }) {
+  stateOf(i, { weights, characters }) {
     const { lookAlikes, text } = this;
     const before = this.history.filter((each) => each.characters <= characters);
     const points = before.map((each) => [each.characters, each.losses[i].heldOut]);
     const name = `${titleOf(this.configs[i])}, trained here`;
-    return stateOf({ name, text, config: this.configs[i], step, weights, points, lookAlikes });
+    return stateOf({ name, text, config: this.configs[i], weights, points, lookAlikes });
   }
 
   // Shows what the models make of the text in the box, and a sample of each.
@@ -99,16 +99,15 @@ export class Run {
 
   async write(states, characters) {
     const texts = [];
-    for (const { header, checkpoints } of states) {
-      const [checkpoint] = checkpoints;
-      await this.writer.ask("load", { ...checkpoint, header: { ...header, ...checkpoint.header } });
+    for (const { header, weights } of states) {
+      await this.writer.ask("load", { header, weights });
       texts.push(await this.writer.ask("write", { ...SAMPLE, length: LENGTHS[states.length - 1] }));
     }
     if (!this.isEnded) this.writes.show(characters, texts);
   }
 
   async refresh(states) {
-    this.models.forEach((model, i) => model.load(states[i].checkpoints[0]));
+    this.models.forEach((model, i) => model.load(states[i]));
     if (!this.models.includes(this.desk.model)) return;
     await this.desk.refresh();
     this.models.forEach(({ inside, heads }, i) => {

@@ -43,7 +43,6 @@ export class Inside {
     this.tiles = [];
     const { config, heads, state } = model;
     const { n_embd: C, ngrams, longest_copy, conv_width } = config;
-    const { tensors } = model.checkpoint.header;
     const row = (text, title = "") => make("div", text, { className: "block", title });
     const rows = [row(`${C} numbers for each character`)];
     if (ngrams.length) rows.push(row(`memory of the last ${ngrams.join(", ")} characters`, "n-grams"));
@@ -54,7 +53,7 @@ export class Inside {
       const layer = row([], `layer ${l}: ${H} head${H > 1 ? "s" : ""} of ${D} numbers${shared}`);
       layer.classList.add("layer");
       layer.append(...own.map((head) => this.tile(head)));
-      const hidden = tensors[`blocks.${l}.mlp.proj.weight`].shape[1];
+      const hidden = state.header.tensors[`blocks.${l}.mlp.proj.weight`].shape[1];
       const mixed = conv_width > 1 ? `${conv_width} neighbours, ` : "";
       rows.push(layer, row(`${mixed}MLP: ${hidden} numbers`, `layer ${l}`));
     });

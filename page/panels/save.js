@@ -12,19 +12,21 @@ export const titleOf = ({ n_head: H }) => `${H} head${H > 1 ? "s" : ""}`;
 
 // Returns what `Model` takes of a model that was trained here; see `describe` in models.py. text: its name, its
 // characters by their ids. config: a ModelConfig. weights: Float32Arrays by their names. points: its losses over characters.
-export function stateOf({ name, text, config, step, weights, points, lookAlikes }) {
-  const { n_layer, n_head, n_embd, block_size } = config;
+export function stateOf({ name, text, config, weights, points, lookAlikes }) {
+  const { n_layer, n_head, n_embd } = config;
   const layers = Array(n_layer).fill({ n_head, n_kv_head: n_head, head_size: n_embd / n_head });
   return {
     name,
     about: `It learned to predict the next character of ${text.name}.`,
-    checkpoints: [{ step, header: { config: { ...config, layers }, tensors: layoutOf(weights, n_embd) }, weights }],
-    chosen: 0,
+    header: {
+      config: { ...config, layers },
+      tensors: layoutOf(weights, n_embd),
+      ...vocabularyOf(text.characters, lookAlikes),
+    },
+    weights,
     can_train: true,
     isTrainedHere: true,
     characters: text.characters,
-    header: vocabularyOf(text.characters, lookAlikes),
-    context: block_size,
     points,
     stop: null,
   };
@@ -86,9 +88,8 @@ export async function pageOf(source, state, corpus) {
   const strangers = ":scope > :not(head, body), :scope > * > :not([data-own])"; // such as those of an extension
   page.querySelectorAll(strangers).forEach((each) => each.remove());
   for (const own of page.children) own.getAttributeNames().forEach((name) => own.removeAttribute(name));
-  const [{ step, header, weights }] = state.checkpoints;
-  const packed = await zipped(joined(header.tensors, weights));
-  const kept = { ...state, checkpoints: [{ step, header, weights: packed }], header: {} };
+  const { config, tensors } = state.header;
+  const kept = { ...state, header: { config, tensors }, weights: await zipped(joined(tensors, state.weights)) };
   const json = JSON.stringify([kept]).replaceAll("<", "\\u003c"); // no text of a model ends the script
   page.querySelector("#models-of-this-page").textContent = json;
   page.querySelector("title").textContent = page.querySelector("h1").textContent = state.name;

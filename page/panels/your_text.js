@@ -65,11 +65,11 @@ export class YourText {
   }
 
   // Draws the text with the shades of the model that is shown.
-  draw({ reading, state }) {
+  draw({ reading, config }) {
     const characters = [...this.value];
     enable("undo", this.box.canStep(-1));
     const { unknown, start } = this.isStill(reading) ? reading : { unknown: [], start: 0 };
-    const first = Math.max(Math.min(start, ...unknown), characters.length - state.context);
+    const first = Math.max(Math.min(start, ...unknown), characters.length - config.block_size);
     const marked = unknown.filter((place) => first <= place);
     this.sheet.show(characters, first, marked);
   }

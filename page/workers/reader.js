@@ -18,8 +18,7 @@ let newest = 0; // the number of the text that is being written; another one or 
 let turn = Promise.resolve(); // texts are read one after another, because the cache of the model holds one
 
 const ANSWERS = {
-  async load(checkpoint) {
-    const { header: own, weights: given } = checkpoint;
+  async load({ header: own, weights: given }) {
     const weights = typeof given === "string" ? await unpack(own.tensors, given) : given;
     const replace = () => {
       header = own;

@@ -27,8 +27,8 @@ MODELS = {
     "no heads": {"n_layer": 0},
     "long texts": LONGEST | {"positions": "alibi", "ngrams": (2, 3, 4, 5, 6), "ngram_rows": 50, "longest_copy": 16},
 }
-DRAW = """const [header] = arguments, checkpoint = { header, weights: "" };
-    const model = new Model({ checkpoints: [checkpoint], chosen: 0, header: { characters: "abcdefghijklm" } }, 0);
+DRAW = """const [header] = arguments;
+    const model = new Model({ header: { ...header, characters: "abcdefghijklm" }, weights: "" }, 0);
     new Inside(() => {}).show(model, null);
     const net = byId("net");
     return { words: [...net.children].map((row) => (row.matches(".layer") ? row.title : row.textContent)),
@@ -100,7 +100,7 @@ MAPS = """return [...document.querySelectorAll(arguments[0])].map((map) => {
 def folder(tmp_path_factory):
     """Return a folder with a run of a model with memories, and one with other heads."""
     folder = tmp_path_factory.mktemp("inside")
-    settings = ["train.keep_checkpoints=3", "train.device=cpu", "train.dtype=float32", "train.max_steps=100"]
+    settings = ["train.device=cpu", "train.dtype=float32", "train.max_steps=100"]
     train_tiny(folder, "train.name=memories", "model.ngrams=[2,3]", "model.longest_copy=4", *settings)
     train_tiny(folder, "train.name=other", "model.n_head=[1,2]", *settings)
     return folder
@@ -111,8 +111,8 @@ def desk(folder, browser, monkeypatch):
     """Return a function that opens the page of some runs with the text, and returns the first of its models."""
     monkeypatch.chdir(folder)
 
-    def open_desk(*runs, options=()):
-        browser.open_models(*(f"runs/{run}" for run in runs), options=["--prompt", TEXT, *options])
+    def open_desk(*runs):
+        browser.open_models(*(f"runs/{run}" for run in runs), options=["--prompt", TEXT])
         trained = load_model(f"runs/{runs[0]}", "cpu")
         check_numbers(browser, trained, TEXT)
         return trained
@@ -236,18 +236,6 @@ def test_two_models_have_tabs_and_what_comes_next_shows_both(browser, desk):
         assert pressed == ["true" if i == n else "false" for n in range(2)]
         chosen = pytest.approx(100 * 2 ** -surprise(trained[i], TEXT)[3], abs=0.9)
         browser.wait_to_find(chosen, lambda: float(re.match(r"“t” got ([\d.]+) %", browser.texts("#cost")[0])[1]))
-
-
-@pytest.mark.slow
-def test_a_slider_takes_the_model_back_to_each_step_that_was_kept(browser, desk):
-    desk("memories", options=["--all-steps"])
-    move = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))"
-    for place, name in ((0, "step-0"), (2, "step-100"), (1, "step-1")):
-        browser.execute_script(move, browser.find("#step")[0], place)
-        trained = load_model(f"runs/memories/checkpoints/{name}.safetensors", "cpu")
-        check_numbers(browser, trained, TEXT)
-        check_maps(browser, trained)
-        assert browser.texts("#step-name") == [name.replace("-", " ")]
 
 
 @pytest.mark.slow

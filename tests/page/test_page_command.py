@@ -18,7 +18,6 @@ from page.__main__ import main as page_command
 from page.models import can_train
 from training.config_file import load_config
 from training.runs.find_checkpoint import BUNDLED_MODEL
-from training.runs.run_folder import RunFolder
 
 
 @pytest.fixture(autouse=True)
@@ -26,19 +25,16 @@ def beside_the_run(trained, monkeypatch):
     monkeypatch.chdir(trained)
 
 
-def test_a_run_becomes_a_page_in_its_folder_with_its_losses_and_the_weights_of_every_kept_step(trained, capsys):
-    assert page_command(["--no-browser", "--all-steps"]) == 0
+def test_a_run_becomes_a_page_in_its_folder_with_its_losses(trained, capsys):
+    assert page_command(["--no-browser"]) == 0
     page = Path("runs/tiny/page.html")
     size = f"{page.stat().st_size / 1e6:.1f} MB"
     assert re.match(f"{page}, {size}, works in any browser, also offline; it is .*, step 40", capsys.readouterr().out)
     (model,) = models_in(page)
-    kept = RunFolder(trained / "runs/tiny").all_kept()
-    assert [each["step"] for each in model["checkpoints"]] == sorted([*kept, 40])
-    assert model["checkpoints"][model["chosen"]]["step"] == 40
     assert [characters for characters, _ in model["points"]] == [20 * 5 * 16, 40 * 5 * 16]
     assert page_command(["--no-browser", "--prompt", "9 b"]) == 0  # in its place
     (model,) = models_in(page)
-    assert (len(model["checkpoints"]), model["opening"]) == (1, "9 b")
+    assert model["opening"] == "9 b"
     for other, n_warnings in (("runs/tiny", 0), (str(BUNDLED_MODEL), 1)):
         assert page_command(["--no-browser", "--checkpoint", "runs/tiny", other]) == 0
         assert len(models_in("page.html")) == 2
@@ -71,12 +67,6 @@ def test_pages_have_titles_of_their_own_and_their_foot_names_the_project(trained
         assert f"<title data-own>{title}</title>" in page
         (foot,) = re.findall("<footer>.*</footer>", page, re.DOTALL)
         assert (project in foot, foot.count("<a ")) == (True, bool(address))
-
-
-def test_all_steps_of_a_model_that_has_kept_none_are_a_mistake(trained, capsys):
-    command = ["--checkpoint", str(BUNDLED_MODEL), "--all-steps", "--no-browser", "--output", "all.html"]
-    assert_mistake(capsys, page_command, command, "--all-steps: no other steps were kept; train the run with ")
-    assert not Path("all.html").exists()
 
 
 def test_the_page_of_the_bundled_model_is_what_its_command_writes():

@@ -38,7 +38,7 @@ ASK = """const [model, characters, text, done] = arguments;
     const corpus = { name: "bottles <&>.txt", bytes: new TextEncoder().encode(text), characters };
     const weights = Object.fromEntries(Object.entries(model).map(([name, x]) => [name, Float32Array.from(x)]));
     const config = { ...training.settings.model, n_layer: 2, n_head: 2, n_embd: 16, block_size: 12 };
-    const given = { name: "trained </script> here", text: corpus, config, weights, step: 1234, points: [[2, 1.5]] };
+    const given = { name: "trained </script> here", text: corpus, config, weights, points: [[2, 1.5]] };
     const state = { ...stateOf({ ...given, lookAlikes }), opening: text.slice(0, 10) };"""
 LEAVE = """const event = new Event("beforeunload", { cancelable: true });
     dispatchEvent(event);
@@ -90,7 +90,7 @@ def ask(page, model, script):
 def checkpoint(page, model, tmp_path, monkeypatch):
     """Return a checkpoint that the page has made of the model, beside its text."""
     script = """const progress = { step: 1234, windows: 9872, elapsed_s: 30, best_loss: 1.5 };
-        const settings = { ...training.settings, model: state.checkpoints[0].header.config };
+        const settings = { ...training.settings, model: state.header.config };
         answer(checkpointOf({ settings, corpus, progress, weights }).then((file) => Array.from(file)));"""
     monkeypatch.chdir(tmp_path)
     content = ask(page, model, script)
@@ -143,7 +143,7 @@ def test_a_saved_page_has_the_model_bit_by_bit_its_text_and_no_stranger_and_can_
     assert page.find("#warning, .stranger, html > aside") == []
     assert page.title == page.find("h1")[0].text == "trained </script> here"
     script = """const [saved] = JSON.parse(byId("models-of-this-page").textContent);
-        const { header, weights: packed } = saved.checkpoints[0];
+        const { header, weights: packed } = saved;
         const opened = [unpack(header.tensors, packed), unzipped(byId("corpus").textContent)];
         answer(Promise.all(opened).then(([found, content]) => [
             Object.fromEntries(Object.entries(found).map(([name, x]) => [name, [...x]])), saved.opening,
