@@ -40,11 +40,7 @@ function begin() {
   byId("learned").append(make("p", "Nothing yet: press Train.", { className: "note" }));
   const writes = new Writes([""]);
   if (!first.is_prompt) writes.show(first.points.at(-1)?.[0] ?? 0, [[...opening].slice(0, 60).join("")]);
-  const go = () => {
-    bar.openText();
-    if (desk.text === opening) desk.yourText.writeFirstWords();
-  };
-  own[0].loaded.then(go, go); // one can train others even if this page cannot show its own
+  bar.openText();
 }
 
 begin();

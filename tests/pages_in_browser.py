@@ -32,14 +32,10 @@ class Browser(webdriver.Chrome):
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
         super().__init__(options, webdriver.ChromeService(driver))
 
-    def open_page(self, page, width=1280, height=900, *, dark=False, moves=False):
-        """Open a file in a window of this width, such as a phone's; assert that there are no errors.
-
-        moves: whether the visitor likes movement, such as words that appear letter by letter.
-        """
-        likes = {"color-scheme": "dark" if dark else "light", "reduced-motion": "no-preference" if moves else "reduce"}
-        features = [{"name": f"prefers-{name}", "value": value} for name, value in likes.items()]
-        self.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    def open_page(self, page, width=1280, height=900, *, dark=False):
+        """Open a file in a window of this width, such as a phone's; assert that there are no errors."""
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         self.leave_page()  # so that this is a new visit also to the page that is open
@@ -54,8 +50,6 @@ class Browser(webdriver.Chrome):
         assert page_command(command) == 0
         self.open_page(Path("page.html").resolve(), **window)
         self.wait_for_maps()
-        if self.can_press("#undo"):
-            self.click("#undo")  # the first words
 
     def leave_page(self):
         """Open an empty page. Meanwhile, Chromium may drop another visit, for which the driver would wait in vain."""

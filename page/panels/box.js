@@ -1,13 +1,13 @@
 // The text box: every change of its text can be undone, whoever made it.
 
-const GROUP_MS = 1000; // a longer pause in typing begins another change
+const PAUSE_MS = 1000; // in typing, after which another change begins
 
 export class Box {
   // opening: the text at first. onChange() follows each change by the user.
   constructor(field, opening, onChange) {
     Object.assign(this, { field, onChange, texts: [], now: -1, change: null });
     this.set(opening);
-    field.oninput = ({ inputType }) => this.type(inputType);
+    field.oninput = () => this.type();
   }
 
   get value() {
@@ -21,24 +21,20 @@ export class Box {
   }
 
   remember(change) {
-    const { value: text, selectionEnd: caret } = this.field;
-    if (text === this.texts[this.now]?.text) return;
+    if (this.value === this.texts[this.now]) return;
     const before = this.texts.slice(0, this.now + (change === this.change ? 0 : 1));
-    Object.assign(this, { texts: [...before, { text, caret }], now: before.length, change });
+    Object.assign(this, { texts: [...before, this.value], now: before.length, change });
   }
 
-  // Remembers what the user typed; letters typed one after another, without a long pause, are one change.
-  type(kind) {
-    const typing = { kind, at_ms: performance.now() };
-    const last = this.change;
-    const isSame = last?.kind === kind && /^(insert(Composition)?Text|delete)/.test(kind);
-    const goesOn = isSame && typing.at_ms - last.at_ms < GROUP_MS;
-    this.remember(goesOn ? Object.assign(last, typing) : typing);
+  type() {
+    const typed_ms = performance.now();
+    const goesOn = typed_ms - this.change?.typed_ms < PAUSE_MS;
+    this.remember(goesOn ? Object.assign(this.change, { typed_ms }) : { typed_ms });
     this.onChange();
   }
 
   canStep(by) {
-    return Boolean(this.texts[this.now + by]);
+    return this.now + by in this.texts;
   }
 
   // Takes the newest change back (-1), or makes it again (1).
@@ -46,9 +42,7 @@ export class Box {
     if (!this.canStep(by)) return;
     this.now += by;
     this.change = null;
-    const { text, caret } = this.texts[this.now];
-    this.field.value = text;
-    this.field.setSelectionRange(caret, caret);
+    this.field.value = this.texts[this.now];
     this.onChange();
   }
 }

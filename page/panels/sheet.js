@@ -33,21 +33,8 @@ export class Sheet {
     return scrollTop + clientHeight >= scrollHeight - NEAR_PX;
   }
 
-  // Scrolls to the character before a caret, whose place is in UTF-16 units, as in the box.
-  reveal(caret) {
-    let left = caret;
-    let piece;
-    for (piece of [this.before, ...this.spans.map((span) => span.firstChild)]) {
-      if (left <= piece.length) break;
-      left -= piece.length;
-    }
-    const range = document.createRange();
-    range.setStart(piece, Math.max(0, left - 1));
-    range.setEnd(piece, left);
-    const [frame, place] = [this.scroller, range].map((each) => each.getBoundingClientRect());
-    const above = place.top - NEAR_PX - frame.top;
-    const below = place.bottom + NEAR_PX - frame.bottom;
-    this.scroller.scrollTop += Math.min(above, 0) + Math.max(below, 0);
+  showEnd() {
+    this.scroller.scrollTop = this.scroller.scrollHeight;
   }
 
   shadeBy(by) {

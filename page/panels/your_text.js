@@ -6,7 +6,6 @@ import { byId, enable, makeButtons, percent, say } from "./elements.js";
 import { Sheet } from "./sheet.js";
 
 const WRITING_MS = 150; // between updates while a text is written
-const FIRST_WORDS = { length: 60, pause_ms: 50 }; // what the model writes when the page opens, and how slowly
 
 export class YourText {
   // desk: asks and shows. opening: the text at first.
@@ -56,7 +55,7 @@ export class YourText {
     this.stop();
     this.showBusy();
     this.desk.update();
-    this.sheet.reveal(this.box.field.selectionEnd);
+    if (this.box.field.selectionEnd === this.value.length) this.sheet.showEnd();
   }
 
   replace(text) {
@@ -92,20 +91,15 @@ export class YourText {
     say(remarksOn([...reading.text], reading, model.state.header.alike));
   }
 
-  // Writes the last words of the opening, once, slowly enough to be read along.
-  writeFirstWords() {
-    const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    this.write(this.value, { ...FIRST_WORDS, ...(isCalm ? { pause_ms: 0 } : {}) });
-  }
-
   // Continues a text. The end stays in sight, unless the user scrolls away from it.
-  async write(before = this.value, others = {}) {
+  async write(before = this.value) {
     if (this.writing) return;
     byId("details").open ||= !byId("settings").checkValidity();
     if (!byId("settings").reportValidity()) return;
     const model = this.desk.model;
-    const inputs = [...byId("settings").querySelectorAll("input")];
-    const settings = Object.fromEntries(inputs.map(({ name, value }) => [name, Number(value)]));
+    const settings = Object.fromEntries(
+      [...new FormData(byId("settings"))].map(([name, value]) => [name, Number(value)]),
+    );
     Object.assign(this, { before, writing: model, isEdited: false });
     this.showBusy();
     const change = {};
@@ -115,7 +109,7 @@ export class YourText {
       const isFollowed = this.sheet.isAtEnd() || updated_ms === 0;
       this.box.set(before + written, change);
       this.desk.update();
-      if (isFollowed) this.sheet.reveal(this.value.length);
+      if (isFollowed) this.sheet.showEnd();
       updated_ms = performance.now();
     };
     const pass = (character) => {
@@ -123,7 +117,7 @@ export class YourText {
       if (performance.now() - updated_ms > WRITING_MS) show(); // each change lays out the text again
     };
     try {
-      const question = { ...settings, ...others, text: before, off: [...model.off], stop: model.state.stop };
+      const question = { ...settings, text: before, off: [...model.off], stop: model.state.stop };
       await model.ask("write", question, pass);
       show();
     } catch (error) {

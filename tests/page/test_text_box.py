@@ -201,30 +201,17 @@ def test_text_is_never_interpreted_as_html_and_other_scripts_are_shown(browser, 
     assert browser.texts(".text span") == ["中", "😀", "א", "ב"]
 
 
-def test_the_first_words_are_written_once_letter_by_letter_until_the_visitor_types_or_stops_them(browser, desk):
-    desk("lf")
-    file, whole, lengths = Path("page.html").resolve(), len(TEXT) + 60, set()
-    browser.open_page(file, moves=True)
-    browser.wait_for(lambda: lengths.add(len(browser.value())) or len(browser.value()) == whole)
-    assert len(lengths) > 10
-    for keys in (END + " typed", ESCAPE):
-        browser.open_page(file, moves=True)
-        browser.wait_for(lambda: len(browser.value()) > len(TEXT) + 3)
-        type_keys(browser, keys)
-        browser.wait_for(lambda: browser.can_continue(), 2)
-        text = browser.value()
-        assert len(text) < whole and text.endswith(" typed") == (keys != ESCAPE)
-
-
 def test_the_visitor_types_and_takes_back_while_a_text_is_written(browser, desk):
     desk(BUNDLED_MODEL, prompt=BEFORE)
-    for change, stays in ((lambda: type_keys(browser, END + ", so"), ".+, so"), (lambda: browser.click("#undo"), "")):
+    typed, undone = (lambda: type_keys(browser, END + ", so"), ".+, so"), (lambda: browser.click("#undo"), "")
+    for change, stays in (typed, undone, (lambda: type_keys(browser, ESCAPE), ".+")):
         browser.type_text(BEFORE)
         begin_to_write(browser)
         change()
         browser.wait_for(lambda: browser.can_continue())
         assert re.fullmatch(BEFORE + stays, browser.value(), re.DOTALL)
-        assert (browser.texts("#message"), browser.can_press("#again")) == ([""], False)
+        assert browser.texts("#message") == [""]
+        assert browser.can_press("#again") == (change is not typed[0] and change is not undone[0])
 
 
 def test_continue_and_again_write_what_pytorch_writes_with_the_next_seed_each(browser, desk):

@@ -52,7 +52,7 @@ def test_a_visitor_tries_everything(browser, tmp_path, width, height, dark):
         look_around(name)
 
     bundled = load_model(BUNDLED_MODEL, "cpu")
-    browser.open_page(ROOT / "page/gpt.html", width, height, dark=dark, moves=True)
+    browser.open_page(ROOT / "page/gpt.html", width, height, dark=dark)
     browser.wait_for_maps()
     look("opening", bundled)
     for name in ("write", "write", "again", "undo"):
