@@ -7,8 +7,6 @@ import { showSteps } from "./panels/steps.js";
 import { YourText } from "./panels/your_text.js";
 import { ENDED } from "./workers/engine.js";
 
-const INSIDE_MS = 300; // of a pause in typing before maps are computed
-
 export class Desk {
   // opening: the text at first. onShow(): other models are shown.
   constructor(opening, onShow) {
@@ -18,11 +16,10 @@ export class Desk {
       (q) => this.choose(this.model.reading.start + q),
       (part) => this.flip(part),
     );
-    this.look = oneAtATime(() => this.computeMaps().catch((error) => this.sayError(error)));
     this.lookAtHead = oneAtATime(() => this.computeHead().catch((error) => this.sayError(error)));
     this.yourText = new YourText(this, opening);
     for (const id of ["steps", "layers"]) byId(id).ontoggle = () => this.lookAtHead();
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.showMaps());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.showReading());
   }
 
   get model() {
@@ -57,41 +54,32 @@ export class Desk {
     this.inside.show(this.model, this.head);
     this.headPanel.showSwitches(this.model);
     this.onShow();
-    if (text !== null) this.yourText.replace(text);
-    this.yourText.draw(this.model);
-    this.refresh();
+    if (text === null) this.update();
+    else this.yourText.replace(text);
   }
 
-  // Asks the models about the text in the box; the maps follow when typing pauses.
+  // Asks the models about the text in the box.
   update() {
     this.yourText.draw(this.model);
-    this.models.forEach((model) => model.readAgain());
-    clearTimeout(this.pause);
-    this.pause = setTimeout(() => this.look(), INSIDE_MS);
+    return this.refresh();
   }
 
-  // Asks models that are shown first or have new weights. What the old ones said stays until then.
+  // Asks models that have new weights. What the old ones said stays until then.
   refresh() {
-    this.models.forEach((model) => model.readAgain());
-    return this.look();
+    return Promise.all(this.models.map((model) => model.readAgain()));
   }
 
   async read(model) {
     try {
       await model.read(this.text);
-      this.showReading(model);
     } catch (error) {
       this.sayError(error);
+      return;
     }
-  }
-
-  showReading(model) {
     const i = this.models.indexOf(model);
     if (i < 0) return;
     showBars(byId(i ? "next-b" : "next-a"), model.reading.next, (n) => this.take(model, n));
-    if (!this.model.reading) return;
-    this.yourText.draw(this.model);
-    this.showChosen();
+    this.showReading();
   }
 
   // Appends a likely character to the text that it was predicted for.
@@ -100,46 +88,38 @@ export class Desk {
     this.yourText.replace(this.text + model.reading.next[n][2]);
   }
 
-  async computeMaps() {
+  showReading() {
     const { model } = this;
-    await model.look(this.text);
-    if (model === this.model) this.showMaps();
-  }
-
-  showMaps() {
-    const { model } = this;
-    if (!model?.inside) return;
-    const shares = model.inside.roles.map(([role, figure]) => (role === "no fixed target" ? 0 : Number(figure)));
-    this.head ??= shares.indexOf(Math.max(...shares)); // at first, the clearest
+    if (!model?.reading) return;
+    const shares = model.reading.roles.map(([role, figure]) => (role === "no fixed target" ? 0 : Number(figure)));
+    if (shares.length) this.head ??= shares.indexOf(Math.max(...shares)); // at first, the clearest
+    this.yourText.draw(model);
     this.inside.showMaps(model);
-    if (model.reading) this.showChosen();
+    this.showChosen();
   }
 
-  // Whether there are maps, and those of the text that was read.
-  get isLooked() {
-    const { heads, inside, reading } = this.model;
-    return heads.length > 0 && this.head !== null && inside?.text === reading?.text;
-  }
-
-  // Shows what belongs to the chosen character and head.
+  // Shows what belongs to the chosen character and head, once the model has read.
   showChosen() {
-    const { model, query } = this;
-    this.yourText.sheet.shade(model.reading.start + query);
-    this.yourText.describe(this.models, this.place, model.reading.start + query);
-    this.inside.show(model, this.head);
-    if (!this.isLooked) return;
-    this.headPanel.show(model, this.head, query);
+    const { model, head } = this;
+    if (!model?.reading) return;
+    const { query } = this;
+    const character = model.reading.start + query;
+    this.yourText.sheet.shade(character);
+    this.yourText.describe(this.models, this.place, character);
+    this.inside.show(model, head);
+    if (!model.heads.length) return;
+    this.headPanel.show(model, head, query);
     this.lookAtHead();
   }
 
   chooseHead(h) {
     this.head = h;
-    if (this.model.reading) this.showChosen();
+    this.showChosen();
   }
 
   choose(character) {
     this.chosen = character;
-    if (this.model?.reading) this.showChosen();
+    this.showChosen();
   }
 
   // The surprise of a character of the box, or the weight that the chosen one gives to it; null if there is none.
@@ -148,7 +128,7 @@ export class Desk {
     if (!this.yourText.isStill(model?.reading)) return null;
     const i = character - model.reading.start;
     if (by === "surprise") return model.reading.bits[i];
-    return this.isLooked && i >= 0 && i <= this.query ? model.weight(this.head, this.query, i) : null;
+    return model.heads.length && i >= 0 && i <= this.query ? model.weight(this.head, this.query, i) : null;
   }
 
   flip(part) {
@@ -160,11 +140,13 @@ export class Desk {
 
   // Shows how the chosen head computed, what each layer would guess, and what the text costs without the head.
   async computeHead() {
-    const { model, head, text } = this;
-    if (!model?.reading || !this.isLooked || text !== model.reading.text) return;
+    const { model, head } = this;
+    const { reading } = model ?? {};
+    if (!reading) return;
     const t = this.query;
-    const isAsked = () => model === this.model && head === this.head && text === model.reading.text && t === this.query;
-    const question = { text, off: [...model.off], name: model.heads[head].name, t };
+    const isAsked = () => model === this.model && reading === model.reading && head === this.head && t === this.query;
+    const { name } = model.heads[head];
+    const question = { text: reading.text, off: reading.off, name, t };
     if (byId("steps").open) {
       const answer = await model.ask("head", question);
       if (isAsked()) showSteps(model.config, answer);
@@ -173,7 +155,8 @@ export class Desk {
       const layers = await model.ask("layers", question);
       if (isAsked()) showLayers(layers);
     }
-    await this.headPanel.showCosts(model, head, text);
+    const cost = await model.costWithout(name);
+    if (isAsked()) this.headPanel.showCost(model, name, cost);
   }
 }
 

@@ -6,7 +6,7 @@ import { Engine } from "./workers/engine.js";
 export class Model {
   // state: what a page knows of a model, see `describe` in models.py. index: 0, or 1 for the second of two.
   constructor(state, index) {
-    Object.assign(this, { index, off: new Set(), reading: null, inside: null });
+    Object.assign(this, { index, off: new Set(), reading: null });
     this.engine = new Engine("reader");
     this.load(state);
     const { layers, ngrams, longest_copy } = this.config;
@@ -23,7 +23,6 @@ export class Model {
   // Loads weights, which answer from now on. What the old ones answered stays until the new ones have answered.
   load(state) {
     this.state = state;
-    this.costs = new Map();
     this.loaded = this.engine.ask("load", { header: state.header, weights: state.weights });
     this.loaded.catch(() => {}); // `ask` throws its error
   }
@@ -39,27 +38,22 @@ export class Model {
   }
 
   async read(text) {
-    const answer = await this.ask("read", { text, off: [...this.off] });
-    if (text !== this.reading?.text) this.costs = new Map();
-    this.reading = { ...answer, text };
+    const off = [...this.off];
+    const answer = await this.ask("read", { text, off });
+    this.reading = { ...answer, text, off, without: {} };
   }
 
-  async look(text) {
-    const answer = await this.ask("inside", { text, off: [...this.off] });
-    this.inside = { ...answer, text, T: answer.labels.length };
-  }
-
-  // Returns what a text costs with these parts off, in bits per character; null for a text of one character.
-  async cost(text, off) {
-    const { costs } = this; // of these weights
-    const key = JSON.stringify([text, off.toSorted()]);
-    if (!costs.has(key)) costs.set(key, (await this.ask("read", { text, off })).cost);
-    return costs.get(key);
+  // Returns what the text costs without a head, too, in bits per character; null for a text of one character.
+  async costWithout(name) {
+    const { text, off, without } = this.reading;
+    without[name] ??= await this.ask("cost", { text, off: [...off, name] });
+    return without[name];
   }
 
   // The weight that head h (of all) gives at position q to position k.
   weight(h, q, k) {
-    const { weights, T } = this.inside;
+    const { weights, shown } = this.reading;
+    const T = shown.length;
     return k > q ? 0 : weights[(h * T * (T + 1)) / 2 + (q * (q + 1)) / 2 + k];
   }
 }

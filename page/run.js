@@ -110,8 +110,8 @@ export class Run {
     this.models.forEach((model, i) => model.load(states[i]));
     if (!this.models.includes(this.desk.model)) return;
     await this.desk.refresh();
-    this.models.forEach(({ inside, heads }, i) => {
-      if (inside?.T >= ENOUGH && this.now?.characters) this.learned.noteRoles(i, inside.roles, heads);
+    this.models.forEach(({ reading, heads }, i) => {
+      if (reading?.shown.length >= ENOUGH && this.now?.characters) this.learned.noteRoles(i, reading.roles, heads);
     });
   }
 }

@@ -203,6 +203,7 @@ export class GPT {
       conv: own("conv"),
       inputs: [], // (t, C)
       vectors: lists(H + 2 * K), // (t, D) of H queries, K keys and K values
+      weights: lists(H), // (t, t + 1)
     };
   }
 
@@ -289,7 +290,7 @@ export class GPT {
 
   // Returns what all heads of layer l read at position t, given x (C,) there: (C,).
   attention(x, l, t) {
-    const { H, K, D, qkv, proj, vectors, scales, rotations } = this.layers[l];
+    const { H, K, D, qkv, proj, vectors, weights, scales, rotations } = this.layers[l];
     const all = linear(x, qkv); // ((H + 2 K) D,)
     for (let i = 0; i < H + 2 * K; i++) {
       let y = all.slice(i * D, (i + 1) * D); // a query, a key or a value
@@ -300,7 +301,9 @@ export class GPT {
     }
     const outputs = new Float64Array(H * D); // the heads side by side
     for (let h = 0; h < H; h++) {
-      if (!this.off.has(`L${l}H${h}`)) outputs.set(this.head(l, h, t).output, h * D);
+      const read = this.head(l, h, t);
+      weights[h][t] = read.weights;
+      if (!this.off.has(`L${l}H${h}`)) outputs.set(read.output, h * D);
     }
     return linear(outputs, proj);
   }

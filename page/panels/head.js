@@ -1,7 +1,7 @@
 // The chosen head: its large map, where the chosen character looks, and what the text costs without the head.
 
 import { whenLeft } from "./curves.js";
-import { byId, keepChildren, make, say, showBars, upTo } from "./elements.js";
+import { byId, keepChildren, make, showBars, upTo } from "./elements.js";
 import { drawMap } from "./inside.js";
 
 const LISTED = 5; // characters that are looked at
@@ -22,30 +22,30 @@ export class Head {
   show(model, h, q) {
     if (model !== this.model || h !== this.h) byId("without").textContent = "";
     Object.assign(this, { model, h });
-    const { inside, heads, state } = model;
+    const { reading, heads, state } = model;
     const { name, words } = heads[h];
     byId("head-name").textContent = words;
-    byId("looks-title").textContent = `where “${inside.labels[q]}” looks`;
+    byId("looks-title").textContent = `where “${reading.shown[q]}” looks`;
     const keys = upTo(q).sort((a, b) => model.weight(h, q, b) - model.weight(h, q, a));
     showBars(
       byId("looks"),
-      keys.slice(0, LISTED).map((k) => [`${inside.labels[k]}, ${q - k} back`, model.weight(h, q, k)]),
+      keys.slice(0, LISTED).map((k) => [`${reading.shown[k]}, ${q - k} back`, model.weight(h, q, k)]),
     );
-    const [role, figure] = inside.roles[h];
+    const [role, figure] = reading.roles[h];
     const means = role === "no fixed target" ? "no fixed target" : `${role} gets ${figure} of its weight`;
     byId("usually").textContent = `${state.header.measured ? "Measured" : "On your text"}: ${means}.`;
     byId("usually").title = role === "no fixed target" ? `entropy of its weights: ${figure}` : "";
     const { measured } = state.header;
     byId("measured").textContent = measured ? `${sentence(measured.changes[name][1])}. ${measured.summary}` : "";
-    const [top, height, width] = [q, 1, q + 1].map((n) => `${(100 * n) / inside.T}%`);
+    const [top, height, width] = [q, 1, q + 1].map((n) => `${(100 * n) / reading.shown.length}%`);
     Object.assign(byId("chosen-row").style, { top, height, width });
     drawMap(byId("map"), model, h);
     this.sayPlace();
   }
 
   pointAtMap(event) {
-    if (!this.model?.inside) return;
-    const { T } = this.model.inside;
+    if (!this.model) return;
+    const T = this.model.reading.shown.length;
     const frame = byId("map").getBoundingClientRect();
     const shares = [(event.clientY - frame.top) / frame.height, (event.clientX - frame.left) / frame.width];
     this.place = shares.map((share) => Math.min(T - 1, Math.max(0, Math.floor(share * T))));
@@ -55,25 +55,20 @@ export class Head {
   // Says the weight under the pointer, which may rest there while maps change.
   sayPlace() {
     const { model, h } = this;
-    const { T, labels } = model.inside;
+    const { shown: labels } = model.reading;
+    const T = labels.length;
     const [q, k] = this.place ?? [T, T];
     const found = () => (k > q ? "not visible yet" : `weight ${model.weight(h, q, k).toFixed(3)}`);
     const isThere = Math.max(q, k) < T;
     byId("place").textContent = isThere ? `${labels[q]} at ${q} looks at ${labels[k]} at ${k}: ${found()}` : "";
   }
 
-  // Says what the text costs without the chosen head, and how much of its cost is due to what is off.
-  async showCosts(model, h, text) {
-    const [off, { name }] = [[...model.off], model.heads[h]];
-    const [now, all] = [await model.cost(text, off), await model.cost(text, [])];
-    const without = off.includes(name) ? now : await model.cost(text, [...off, name]);
-    const isAsked = model === this.model && h === this.h && text === model.reading.text;
-    if (!isAsked || String(off) !== String([...model.off])) return;
-    const costs = (what, bits) => (now === null ? "" : `${what}, your text costs ${change(bits)} per character.`);
-    const isOff = off.includes(name);
-    byId("without").textContent = isOff ? "This head is off." : costs("Without this head", without - now);
-    const parts = `${off.length} part${off.length > 1 ? "s" : ""}`;
-    say(off.length ? costs(`With ${parts} off`, now - all) : "", byId("off-cost"), false);
+  // Says what the text costs without the chosen head; nothing of a text of one character.
+  showCost({ reading: { cost, off } }, name, without) {
+    const isMore = without >= cost ? "more" : "less";
+    const change = `${Math.abs(without - cost).toFixed(2)} bits ${isMore}`;
+    const words = cost === null ? "" : `Without this head, your text costs ${change} per character.`;
+    byId("without").textContent = off.includes(name) ? "This head is off." : words;
   }
 
   showSwitches(model) {
@@ -90,5 +85,4 @@ export class Head {
   }
 }
 
-const change = (bits) => `${Math.abs(bits).toFixed(2)} bits ${bits < 0 ? "less" : "more"}`;
 const sentence = (words) => words[0].toUpperCase() + words.slice(1);

@@ -27,7 +27,7 @@ export class Inside {
   }
 
   showMaps(model) {
-    const { roles } = model.inside;
+    const { roles } = model.reading;
     const changes = model.state.header.measured?.changes;
     this.tiles.forEach((tile, h) => {
       const { name, words } = model.heads[h];
@@ -72,7 +72,7 @@ export class Inside {
 
 // Draws the map of the h-th of all heads: one pixel for each pair of characters; the page scales it.
 export function drawMap(canvas, model, h) {
-  const { T } = model.inside;
+  const T = model.reading.shown.length;
   canvas.width = canvas.height = T;
   const context = canvas.getContext("2d");
   const image = context.createImageData(T, T);

@@ -31,31 +31,30 @@ const ANSWERS = {
     await turn;
   },
 
-  // The likeliest next characters, and the surprise, in bits, of each character in the context window, which starts
-  // after the last of the unknown ones. cost: the mean surprise; null for a text of one character.
+  // The likeliest next characters; the surprise, in bits, of each character in the context window, which starts after the
+  // last of the unknown ones; the attention weights of all heads, each head's lower triangle row by row; and their roles.
   read({ text, off }) {
     const { ids, start, unknown } = encode(text);
     return reading(ids, off, (window) => {
-      const bits = window.map((id, t) => (t ? -Math.log2(softmax(gpt.logits[t - 1])[id]) : null));
+      const bits = surprises(window);
+      const heads = gpt.layers.flatMap(({ weights }) => weights);
+      const weights = triangles(heads, window.length);
       return {
         next: likeliest(softmax(gpt.logits[window.length - 1]), SHOWN),
         shown: window.map((id) => header.labels[id]),
         start: start + ids.length - window.length,
         unknown,
         bits,
-        cost: window.length > 1 ? bits.reduce((sum, each) => sum + each, 0) / (window.length - 1) : null,
+        cost: meanOf(bits),
+        weights,
+        roles: header.measured?.roles ?? rolesOn(window, characters, heads.length, weights),
       };
     });
   },
 
-  // The attention weights of all heads, each head's lower triangle row by row, their roles, and the characters' labels.
-  inside({ text, off }) {
-    return reading(encode(text).ids, off, (window) => {
-      const heads = header.config.layers.flatMap(({ n_head }, l) => Array.from({ length: n_head }, (_, h) => [l, h]));
-      const weights = triangles(heads, window.length);
-      const roles = header.measured?.roles ?? rolesOn(window, characters, heads.length, weights);
-      return { roles, weights, labels: window.map((id) => header.labels[id]) };
-    });
+  // The mean surprise of a text; null for a text of one character.
+  cost({ text, off }) {
+    return reading(encode(text).ids, off, (window) => meanOf(surprises(window)));
   },
 
   // What each layer would predict after position t.
@@ -87,9 +86,8 @@ const ANSWERS = {
     });
   },
 
-  // A continuation, which ends before the stop text, if there is one. Passes on each character. pause_ms: after
-  // each one.
-  async write({ text, off, length, seed, stop, temperature, pause_ms = 0 }, pass) {
+  // A continuation, which ends before the stop text, if there is one. Passes on each character.
+  async write({ text, off, length, seed, stop, temperature }, pass) {
     const { ids } = encode(text);
     const draw = makeDraw(seed, ids.length); // two continuations are those that one would be
     const own = ++newest;
@@ -101,7 +99,6 @@ const ANSWERS = {
       if (character === stop) break;
       written += character;
       pass(character);
-      if (pause_ms) await new Promise((go) => setTimeout(go, pause_ms));
     }
     return written;
   },
@@ -145,14 +142,21 @@ function likeliest(p, n) {
   });
 }
 
-// Returns the attention weights of heads at the first T positions, one lower triangle after another.
+// Returns the surprise of each character but the first, whose is null.
+function surprises(window) {
+  return window.map((id, t) => (t ? -Math.log2(softmax(gpt.logits[t - 1])[id]) : null));
+}
+
+const meanOf = (bits) => (bits.length > 1 ? bits.reduce((sum, each) => sum + each, 0) / (bits.length - 1) : null);
+
+// Returns the attention weights (T, t + 1) of heads, one lower triangle after another.
 function triangles(heads, T) {
   const size = (T * (T + 1)) / 2;
-  const weights = new Float32Array(heads.length * size);
-  heads.forEach(([l, h], i) => {
-    for (let t = 0; t < T; t++) weights.set(gpt.head(l, h, t).weights, i * size + (t * (t + 1)) / 2);
+  const triangle = new Float32Array(heads.length * size);
+  heads.forEach((weights, h) => {
+    for (let t = 0; t < T; t++) triangle.set(weights[t], h * size + (t * (t + 1)) / 2);
   });
-  return weights;
+  return triangle;
 }
 
 // Returns some of the positions (t + 1,) of a head's weights: the last one, those with the largest weights, and the
