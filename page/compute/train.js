@@ -29,19 +29,22 @@ class Matrix {
   }
 }
 
-// Returns groups of matrices of the given shapes, one after another in one memory; allocate(n) returns n numbers.
-export function makeMatrices(groups, allocate) {
+const mapValues = (object, f) => Object.fromEntries(Object.entries(object).map(([key, value]) => [key, f(value)]));
+
+// Returns a tree of objects with a matrix for each shape in it, one after another in one memory; allocate(n) returns n
+// numbers.
+export function makeMatrices(shapes, allocate) {
+  const inPlace = (tree, f) => (typeof tree[0] === "number" ? f(tree) : mapValues(tree, (each) => inPlace(each, f)));
   const sizeOf = ([rows, columns]) => 16 * Math.ceil((rows * columns) / 16);
-  const shapes = Object.values(groups).flatMap((group) => Object.values(group));
-  const memory = allocate(shapes.map(sizeOf).reduce((a, b) => a + b));
-  let start = 0;
-  const makeMatrix = ([rows, columns]) => {
-    const values = memory.subarray(start, start + rows * columns);
-    start += sizeOf([rows, columns]);
-    return new Matrix(values, rows, columns);
-  };
-  const mapValues = (object, f) => Object.fromEntries(Object.entries(object).map(([key, value]) => [key, f(value)]));
-  return mapValues(groups, (group) => mapValues(group, makeMatrix));
+  const sizes = [];
+  inPlace(shapes, (shape) => sizes.push(sizeOf(shape)));
+  const memory = allocate(sizes.reduce((a, b) => a + b));
+  let end = 0;
+  return inPlace(shapes, ([rows, columns]) => {
+    const start = end;
+    end += sizeOf([rows, columns]);
+    return new Matrix(memory.subarray(start, start + rows * columns), rows, columns);
+  });
 }
 
 // C = A B or, if `adds`, C += A B: A (M, K) with any strides, B (K, N), C (M, N).
@@ -155,24 +158,22 @@ export class LearningGPT {
   constructor(config, V, B, { allocate, multiply }) {
     const { n_layer: L, n_head: H, n_embd: C, block_size: T } = config;
     const [N, D] = [B * T, C / H];
-    const groups = {};
-    const shapes = shapesOf(config, V);
-    for (const [name, shape] of Object.entries(shapes)) {
-      groups[name] = { weight: shape, gradient: shape, first: shape, second: shape, transposed: [shape[1], shape[0]] };
-    }
     const ofAttention = { input: [N, C], factors: [N, 1], qkv: [N, 3 * C], norms: [N, 2 * H], qk: [N, 2 * C] };
     const ofHeads = { weights: [B * H * T, T], outputs: [N, C] };
     const ofMLP = { mlpInput: [N, C], mlpFactors: [N, 1], hidden: [N, 4 * C], active: [N, 4 * C] };
-    for (let l = 0; l < L; l++) groups[l] = { ...ofAttention, ...ofHeads, ...ofMLP };
-    groups.ends = { x: [N, C], final: [N, C], factors: [N, 1], logits: [N, V], cosines: [T, D / 2], sines: [T, D / 2] };
     const ofInner = { hidden: [N, 4 * C], qkv: [N, 3 * C], qk: [N, 2 * C], outputs: [N, C], weights: [T, T] };
-    groups.gradients = { x: [N, C], normed: [N, C], logits: [N, V], ...ofInner };
-    groups.spare = { head: [D, T], x: [C, 4 * C], next: [C, 4 * C], gram: [C, C], factor: [C, C] };
-    const matrices = makeMatrices(groups, allocate);
-    Object.assign(this, { config, V, B, T, C, H, D, N, multiply, step: 0, ...matrices.ends });
-    Object.assign(this, { gradients: matrices.gradients, spare: matrices.spare });
-    this.parameters = Object.fromEntries(Object.keys(shapes).map((name) => [name, matrices[name]]));
-    this.layers = Array.from({ length: L }, (_, l) => this.makeLayer(l, matrices[l]));
+    const shapes = {
+      parameters: mapValues(shapesOf(config, V), ([m, n]) => {
+        return { weight: [m, n], gradient: [m, n], first: [m, n], second: [m, n], transposed: [n, m] };
+      }),
+      layers: Array(L).fill({ ...ofAttention, ...ofHeads, ...ofMLP }),
+      gradients: { x: [N, C], normed: [N, C], logits: [N, V], ...ofInner },
+      spare: { head: [D, T], x: [C, 4 * C], next: [C, 4 * C], gram: [C, C], factor: [C, C] },
+      ends: { x: [N, C], final: [N, C], factors: [N, 1], logits: [N, V], cosines: [T, D / 2], sines: [T, D / 2] },
+    };
+    const { ends, layers, ...others } = makeMatrices(shapes, allocate);
+    Object.assign(this, { config, V, B, T, C, H, D, N, multiply, step: 0, ...ends, ...others });
+    this.layers = Object.values(layers).map((matrices, l) => this.makeLayer(l, matrices));
     for (let t = 0; t < T; t++) {
       for (let i = 0; i < D / 2; i++) {
         const angle = t * 10_000 ** ((-2 * i) / D); // of rotary positions
@@ -465,9 +466,7 @@ export class LearningGPT {
 
   // Returns copies of the weights, by their names.
   copyWeights() {
-    return Object.fromEntries(
-      Object.entries(this.parameters).map(([name, { weight }]) => [name, weight.values.slice()]),
-    );
+    return mapValues(this.parameters, ({ weight }) => weight.values.slice());
   }
 
   setWeights(weights) {
