@@ -2,15 +2,6 @@
 
 import { byId, colour, make, strength } from "./elements.js";
 
-const IN_SHORT = {
-  itself: "itself",
-  "previous character": "previous",
-  "same character before": "same letter",
-  "what followed it before": "what followed",
-  "start of line": "line start",
-  "speaker's name": "speaker",
-};
-
 export class Inside {
   // choose(h): the user presses the h-th of all heads.
   constructor(choose) {
@@ -33,7 +24,8 @@ export class Inside {
       const { name, words } = model.heads[h];
       const [role, figure] = roles[h];
       drawMap(tile.firstChild, model, h);
-      tile.lastChild.textContent = [IN_SHORT[role], changes?.[name][0]].filter(Boolean).join(", ");
+      const known = [role === "no fixed target" ? null : role, changes?.[name][0]];
+      tile.lastChild.textContent = known.filter(Boolean).join(", ");
       tile.title = `${words}: ${role} (${figure})${changes ? `; ${changes[name][1]}` : ""}`;
     });
   }
