@@ -105,7 +105,7 @@ export class Desk {
     const { query } = this;
     const character = model.reading.start + query;
     this.yourText.sheet.shade(character);
-    this.yourText.describe(this.models, this.place, character);
+    this.yourText.describe(model, character);
     this.inside.show(model, head);
     if (!model.heads.length) return;
     this.headPanel.show(model, head, query);

@@ -70,7 +70,7 @@ def check_numbers(browser, trained, text, off=()):
 
     def found():
         (cost,) = browser.texts("#cost")
-        numbers = [*map(float, re.findall(r"costs? ([\d.]+)(?: and [\d.]+)? bits per character, ", cost))]
+        numbers = [*map(float, re.findall(r"costs? ([\d.]+) bits per character, ", cost))]
         return numbers, sentence in cost, browser.execute_script(SHADES)[-len(bits) :] if len(bits) else []
 
     browser.wait_to_find((costs, not len(bits), shades), found)

@@ -78,15 +78,14 @@ export class YourText {
     return reading && this.value.startsWith(reading.text);
   }
 
-  // Says how much the chosen character and the text surprise the models.
-  describe(models, shown, chosen) {
-    const model = models[shown];
+  // Says how much the chosen character and the text surprise the model.
+  describe(model, chosen) {
     const { reading } = model;
     const i = chosen - reading.start;
     const bits = reading.bits[i];
     const isPredicted = Number.isFinite(bits); // not the first character
     const ofCharacter = isPredicted ? `“${reading.shown[i]}” got ${percent(2 ** -bits)}. ` : "";
-    byId("cost").textContent = ofCharacter + costsInWords(models, model);
+    byId("cost").textContent = ofCharacter + costInWords(model);
     byId("cost").title = isPredicted ? `a surprise of ${bits.toFixed(2)} bits: log2 of 1 / its probability` : "";
     say(remarksOn([...reading.text], reading, model.state.header.alike));
   }
@@ -143,18 +142,13 @@ export class YourText {
   }
 }
 
-// Says what the text costs the models that predict some of it, and what guessing evenly costs the one that is shown.
-function costsInWords(models, { state, reading }) {
-  const guessing = Math.log2([...state.header.characters].length).toFixed(1);
-  if (reading.cost === null) return "The first character is not predicted; type a second one.";
-  const ofText = models.filter((each) => isAlike(each.reading, reading));
-  const costs = ofText.map((each) => each.reading.cost.toFixed(2));
-  const what = reading.start ? `The last ${reading.shown.length} characters cost` : "Your text costs";
-  return `${what} ${costs.join(" and ")} bits per character, guessing ${guessing}.`;
+// Says what the text costs a model, and what guessing evenly costs.
+function costInWords({ state, reading: { cost, start, shown } }) {
+  if (cost === null) return "The first character is not predicted; type a second one.";
+  const what = start ? `The last ${shown.length} characters cost` : "Your text costs";
+  const guessing = Math.log2([...state.header.characters].length);
+  return `${what} ${cost.toFixed(2)} bits per character, guessing ${guessing.toFixed(1)}.`;
 }
-
-// Whether a model has read the same characters.
-const isAlike = (other, { text, start }) => other?.text === text && other.start === start && other.cost !== null;
 
 // Says what the model does not read as it stands in a text. alike: see `vocabularyOf`.
 function remarksOn(characters, { start, unknown }, alike) {
