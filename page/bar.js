@@ -8,7 +8,6 @@ import { Run } from "./run.js";
 import { ENDED, Engine } from "./workers/engine.js";
 
 const TICK_MS = 250; // of the clock
-const MANY = 500; // different characters, which make training slow
 const OWN = "own";
 
 export class Bar {
@@ -126,7 +125,7 @@ export class Bar {
   // Returns what is known of a text, given its name and its bytes.
   async opened(given) {
     const found = await this.trainer.ask("open", { bytes: given.bytes, kernels: this.training.kernels });
-    const key = JSON.stringify([given.name, found.n, found.whole]); // the same for the same text
+    const key = JSON.stringify([given.name, found.n, found.lines]); // the same for the same text
     return { ...given, ...found, key };
   }
 
@@ -197,12 +196,7 @@ async function textOfPage() {
   return { name: dataset.name, bytes: new Uint8Array(await unzipped(textContent)), isOfPage: true };
 }
 
-function wordsOn({ n, characters, isConverted }) {
-  const V = [...characters].length;
-  const slow = V > MANY ? " So many make it slow." : "";
-  const ends = isConverted ? " Its line ends of Windows were converted." : "";
-  return `${grouped(n)} characters, ${grouped(V)} different.${slow}${ends}`;
-}
+const wordsOn = ({ n, characters }) => `${grouped(n)} characters, ${grouped([...characters].length)} different.`;
 
 // Returns the weights of a model of this page, with the vocabulary of another text.
 async function weightsOf({ header, weights, characters: known }, characters) {

@@ -26,10 +26,10 @@ function begin() {
   const desk = new Desk(opening, () => showTabs(desk, bar?.run, own));
   const keep = new Keep(source, training.settings, () => bar?.run);
   desk.show(own, 0);
-  const measured = training.isBundled ? "whole" : first.isTrainedHere && "lines"; // on the same characters as its losses
+  const hasItsText = training.isBundled || first.isTrainedHere;
   const showLosses = (text) => {
     const curves = states.map((state) => ({ title: state.name, points: state.points }));
-    if (!bar?.run) loss.showElsewhere(curves, text?.isOfPage && measured ? text[measured] : null);
+    if (!bar?.run) loss.showElsewhere(curves, text?.isOfPage && hasItsText ? text.lines : null);
   };
   const further = states.find((state) => state.can_train);
   bar = new Bar(training, further, { desk, loss }, (text) => {

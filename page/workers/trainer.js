@@ -6,7 +6,6 @@ import { answerWith, letOthersAsk } from "./answer.js";
 
 const MOST_BYTES = 20_000_000; // of a text
 const FEWEST = 1000; // characters of a text
-const MOST_DIFFERENT = 10_000; // characters
 const OPENING = 160; // characters of the held-out text for a box whose text the models cannot read
 const SPAN = 128; // held-out characters in a row that are evaluated,
 const SPANS = 64; // and how many such rows there are at most, spread evenly
@@ -22,18 +21,16 @@ let run; // see `begin`
 
 const TRAINER = {
   // Reads the bytes of a text, and returns what is to be known of it, and its bytes with line feeds as line ends.
-  // lines: losses of simple guesses in nats, on the characters that are evaluated; whole: on all that are held out.
+  // lines: losses of simple guesses in nats, on the characters that are evaluated.
   // kernels: the bytes of kernels.wat, assembled, in base64; the first ones that the browser knows are used.
   async open({ bytes, kernels }) {
     compileFirst(kernels);
-    const { string, isConverted } = decode(bytes);
+    const string = decode(bytes);
     const points = Uint32Array.from(string, (character) => character.codePointAt(0));
     const n = points.length;
     if (n < FEWEST) throw new Error(`The text has ${n} characters; a model needs ${FEWEST} or more.`);
     const known = Uint32Array.from(new Set(points)).sort();
     const V = known.length;
-    if (V < 2) throw new Error("The text repeats one character; there is nothing to learn.");
-    if (V > MOST_DIFFERENT) throw new Error(`The text has ${V} different characters, more than ${MOST_DIFFERENT}.`);
     const codes = new Map(Array.from(known, (point, id) => [point, id]));
     const ids = Uint16Array.from(points, (point) => codes.get(point));
     const cut = Math.floor(n * (1 - 0.1));
@@ -44,9 +41,7 @@ const TRAINER = {
       n,
       opening: String.fromCodePoint(...points.subarray(cut, cut + OPENING)),
       lines: countedLosses(text),
-      whole: countedLosses(text, true),
       bytes: new TextEncoder().encode(string),
-      isConverted,
     };
   },
 
@@ -112,7 +107,7 @@ function decode(bytes) {
   if (bytes.byteLength > MOST_BYTES) throw new Error(`The text has more than ${MOST_BYTES / 1e6} MB.`);
   try {
     const string = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
-    return { string: string.replaceAll(/\r\n?/g, "\n"), isConverted: string.includes("\r") };
+    return string.replaceAll(/\r\n?/g, "\n");
   } catch {
     throw new Error("This is no text in UTF-8; an editor can save a text as UTF-8.");
   }
@@ -127,8 +122,8 @@ function spansOf(n) {
 }
 
 // Returns the losses of guessing evenly, of counts of characters, and of counts of pairs, on the held-out characters that
-// are evaluated or on all of them.
-function countedLosses({ V, learned, heldOut, spans }, isWhole = false) {
+// are evaluated.
+function countedLosses({ V, learned, heldOut, spans }) {
   const counts = new Float64Array(V);
   const pairs = new Map();
   for (let i = 0; i < learned.length; i++) {
@@ -139,9 +134,8 @@ function countedLosses({ V, learned, heldOut, spans }, isWhole = false) {
   const share = (id) => (counts[id] + 1) / (learned.length + V);
   const shareAfter = (before, id) => ((pairs.get(before * V + id) ?? 0) + share(id)) / (counts[before] + 1);
   let [single, double, n] = [0, 0, 0];
-  const [starts, length] = isWhole ? [[0], heldOut.length] : [spans, SPAN];
-  for (const start of starts) {
-    for (let i = start + 1; i <= Math.min(start + length, heldOut.length - 1); i++) {
+  for (const start of spans) {
+    for (let i = start + 1; i <= Math.min(start + SPAN, heldOut.length - 1); i++) {
       single -= Math.log(share(heldOut[i]));
       double -= Math.log(shareAfter(heldOut[i - 1], heldOut[i]));
       n++;

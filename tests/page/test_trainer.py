@@ -40,8 +40,7 @@ def test_a_text_is_split_and_counted_as_in_python(browser, tmp_path):
     assert found["characters"] == "".join(sorted(set(text)))
     assert found["n"] == len(text)
     assert found["opening"] in text[len(split.train) :]
-    whole, lines = ([found[each][name] for name in ("even", "single", "pairs")] for each in ("whole", "lines"))
-    assert lines == whole  # because all of the held-out characters are evaluated
+    lines = [found["lines"][name] for name in ("even", "single", "pairs")]
     assert_close(lines, counted_losses(split.train.tolist(), split.validation.tolist()))
 
 
@@ -55,11 +54,9 @@ def counted_losses(train, validation):
 
 REFUSED = {
     "encoded('short')": "The text has 5 characters; a model needs 1000 or more.",
-    "encoded('a'.repeat(2000))": "The text repeats one character; there is nothing to learn.",
     "new Uint8Array(2000).map((_, i) => 137 * (i % 256))": "This is no text in UTF-8",
     "new Uint8Array(2000).fill(200)": "This is no text in UTF-8; an editor can save a text as UTF-8.",
     "new Uint8Array(20_000_001)": "The text has more than 20 MB.",
-    "encoded(String.fromCodePoint(...Array(11_000).keys()).slice(1))": "The text has 10998 different characters",
 }
 
 
