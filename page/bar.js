@@ -50,7 +50,7 @@ export class Bar {
     };
     byId("source").onchange = this.openText;
     this.form.onchange = () => this.try(() => {});
-    this.form.onsubmit = (event) => event.preventDefault();
+    this.form.onsubmit = (event) => event.preventDefault(); // by Enter in a choice
   }
 
   async takeFile({ files: [file] }) {
@@ -106,9 +106,9 @@ export class Bar {
     this.describe();
   }
 
-  // Gives the chosen text to a new trainer, or says why it cannot be learned. Models that train keep their own.
+  // Gives the chosen text to the trainer of the next run, or says why it cannot be learned.
   async open() {
-    if (this.trainer !== this.run?.trainer) this.trainer?.end();
+    this.trainer?.end();
     this.trainer = new Engine("trainer");
     Object.assign(this, { text: null, words: "", error: "" });
     this.describe();
@@ -162,7 +162,7 @@ export class Bar {
   go() {
     const { run } = this;
     if (this.isBeginning) return null; // the second click of two
-    if (run?.isTraining) return run.ask("pause");
+    if (run?.isTraining) return run.trainer.ask("pause");
     if (run?.key !== this.key) return this.begin();
     return run.train(run.now?.isOver === false ? null : this.seconds);
   }
@@ -182,11 +182,12 @@ export class Bar {
     const weights = from && (await weightsOf(from, text.characters));
     await trainer.ask("begin", { models: configs, optim, batch: train.batch_size, seed: train.seed, weights });
     this.run?.end();
-    if (this.run && this.run.trainer !== trainer) this.run.trainer.end();
     const parts = { desk: this.desk, loss: this.loss, lookAlikes: training.look_alikes };
     const onChange = () => this.describe();
     this.run = new Run({ trainer, text, configs, ancestor: from?.name, key, ...parts, onChange });
+    this.trainer = null; // it is the run's
     await this.run.begin();
+    this.openText(); // for another run
   }
 }
 

@@ -1,4 +1,4 @@
-// The page begins: it shows its own models, lets the first one write, and gets ready to train others.
+// The page begins: it shows its own models, and gets ready to train others.
 
 import { Bar } from "./bar.js";
 import { inBox, vocabularyOf } from "./compute/vocabulary.js";

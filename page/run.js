@@ -5,7 +5,7 @@ import { oneAtATime } from "./panels/elements.js";
 import { Learned } from "./panels/learned.js";
 import { stateOf, titleOf } from "./panels/save.js";
 import { Writes } from "./panels/writes.js";
-import { ENDED, Engine } from "./workers/engine.js";
+import { Engine } from "./workers/engine.js";
 
 const SAMPLE = { text: "", off: [], stop: null, temperature: 0.8, seed: 0 };
 const ENOUGH = 32; // characters that show what a head looks at
@@ -16,7 +16,7 @@ export class Run {
   // bytes of the text. onChange() follows each change of what can be done.
   constructor({ trainer, text, configs, ancestor, key, desk, loss, lookAlikes, onChange }) {
     Object.assign(this, { trainer, text, configs, ancestor, key, desk, loss, lookAlikes, onChange });
-    Object.assign(this, { history: [], isTraining: false, isEnded: false, models: [] });
+    Object.assign(this, { history: [], isTraining: false, models: [] });
     const further = ancestor ? ", further" : "";
     this.titles = configs.map((config) => titleOf(config) + further);
     this.writer = new Engine("reader"); // so that a sample leaves alone what the visitor's models do
@@ -31,17 +31,9 @@ export class Run {
     return this.history.at(-1);
   }
 
+  // Ends the workers, so that all that they are asked throws ENDED.
   end() {
-    this.isEnded = true;
-    this.writer.end();
-    this.models.forEach((model) => model.end());
-  }
-
-  // Asks the trainer. Throws ENDED if another run has begun before the answer.
-  async ask(path, question, pass) {
-    const answer = await this.trainer.ask(path, question, pass);
-    if (this.isEnded) throw ENDED;
-    return answer;
+    for (const each of [this.trainer, this.writer, ...this.models]) each.end();
   }
 
   // Shows the models as they begin, with a sample of each.
@@ -58,17 +50,14 @@ export class Run {
   async train(seconds) {
     this.isTraining = true;
     this.onChange();
-    const ended = this.ask("train", { seconds }, (soFar) => this.note(soFar));
-    const end = await ended.finally(() => {
-      this.isTraining = false;
-    });
+    const end = await this.trainer.ask("train", { seconds }, (soFar) => this.note(soFar));
+    this.isTraining = false;
     this.note(end);
     await this.look();
   }
 
   // Remembers where the models are, shows it, and looks at them.
   note(now) {
-    if (this.isEnded) return;
     this.learned.note(now, this.history);
     this.history.push(now);
     this.loss.note(now);
@@ -78,7 +67,7 @@ export class Run {
 
   // Returns the weights of each model, now or at its best evaluation; see `look` in trainer.js.
   weights(isBest = false) {
-    return this.ask("look", { isBest });
+    return this.trainer.ask("look", { isBest });
   }
 
   stateOf(i, { weights, characters }) {
@@ -91,7 +80,6 @@ export class Run {
 
   // Shows what the models make of the text in the box, and a sample of each.
   async showAndWrite() {
-    if (this.isEnded) return;
     const characters = this.now?.characters ?? 0;
     const states = (await this.weights()).map((each, i) => this.stateOf(i, each));
     await Promise.all([this.refresh(states), this.write(states, characters)]); // each fails if another run begins
@@ -103,7 +91,7 @@ export class Run {
       await this.writer.ask("load", { header, weights });
       texts.push(await this.writer.ask("write", { ...SAMPLE, length: LENGTHS[states.length - 1] }));
     }
-    if (!this.isEnded) this.writes.show(characters, texts);
+    this.writes.show(characters, texts);
   }
 
   async refresh(states) {

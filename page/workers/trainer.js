@@ -64,17 +64,15 @@ const TRAINER = {
   // the progress after each evaluation.
   async train({ seconds }, pass) {
     if (seconds) Object.assign(run, { from: run.seconds, until: run.seconds + seconds, firstStep: run.steps });
-    const own = run;
-    own.isPaused = false;
-    pass(evaluated(own));
+    run.isPaused = false;
+    pass(evaluated());
     let before_ms = performance.now();
-    while (own.seconds < own.until && !own.isPaused && own === run) {
+    while (run.seconds < run.until && !run.isPaused) {
       learn();
       await letOthersAsk();
-      if (own !== run) break;
-      if (charactersOf(own) >= 2 * own.evaluated || own.seconds >= own.evaluateAt_s) pass(evaluated(own));
+      if (charactersOf(run) >= 2 * run.evaluated || run.seconds >= run.evaluateAt_s) pass(evaluated());
       const now_ms = performance.now();
-      own.seconds += Math.min((now_ms - before_ms) / 1000, LONGEST_S);
+      run.seconds += Math.min((now_ms - before_ms) / 1000, LONGEST_S);
       before_ms = now_ms;
     }
     return progress();
@@ -167,12 +165,12 @@ function learn() {
 const charactersOf = ({ steps, batch, T }) => steps * batch * T;
 
 // Returns the progress, and decides when the next evaluation is due.
-function evaluated(own) {
+function evaluated() {
   const began_ms = performance.now();
   const now = progress();
   const took_s = (performance.now() - began_ms) / 1000;
-  own.evaluated = Math.max(charactersOf(own), FIRST / 2);
-  own.evaluateAt_s = own.seconds + (own.seconds < EARLY_S ? EVERY_S : Math.max(EVERY_S, took_s / SHARE));
+  run.evaluated = Math.max(now.characters, FIRST / 2);
+  run.evaluateAt_s = run.seconds + (run.seconds < EARLY_S ? EVERY_S : Math.max(EVERY_S, took_s / SHARE));
   return now;
 }
 
