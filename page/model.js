@@ -13,7 +13,8 @@ export class Model {
     this.heads = layers.flatMap(({ n_head: H }, l) =>
       upTo(H - 1).map((h) => ({ name: `L${l}H${h}`, layer: l, number: h, words: `layer ${l}, head ${h}` })),
     );
-    this.memories = [...(ngrams.length ? ["n-grams"] : []), ...(longest_copy ? ["copies"] : [])];
+    const memories = [...(ngrams.length ? ["n-grams"] : []), ...(longest_copy ? ["copies"] : [])];
+    this.memories = memories.map((name) => ({ name, words: name }));
   }
 
   get config() {

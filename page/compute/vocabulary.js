@@ -22,16 +22,13 @@ export function inBox(text, known) {
 }
 
 // Returns what the page knows of a model's characters, given in the order of their ids. characters: as the box holds
-// them. labels: of each. alike: for each character that looks like a known one, that one and a few words. start: what an
-// empty text begins with. lookAlikes: of data/vocabulary.py.
+// them. labels: of each. alike: for each character that looks like a known one, that one. start: what an empty text
+// begins with. lookAlikes: of data/vocabulary.py.
 export function vocabularyOf(known, lookAlikes) {
   const alike = {};
   for (const kind of lookAlikes) {
     const plain = [...kind].find((character) => known.includes(character)); // the plainest comes first
-    for (const character of plain ? kind : "") {
-      if (known.includes(character)) continue;
-      alike[character] = { plain, spoken: `${visible(plain)} for ${visible(character)}` };
-    }
+    for (const character of plain ? kind : "") if (!known.includes(character)) alike[character] = plain;
   }
   const start = known.includes("\n") ? "\n" : [...known][0];
   return { characters: inBox(known, known), labels: [...known].map(visible), alike, start: inBox(start, known) };

@@ -31,11 +31,10 @@ export class Head {
       byId("looks"),
       keys.slice(0, LISTED).map((k) => [`${reading.shown[k]}, ${q - k} back`, model.weight(h, q, k)]),
     );
-    const [role, figure] = reading.roles[h];
-    const means = role === "no fixed target" ? "no fixed target" : `${role} gets ${figure} of its weight`;
-    byId("usually").textContent = `${state.header.measured ? "Measured" : "On your text"}: ${means}.`;
-    byId("usually").title = role === "no fixed target" ? `entropy of its weights: ${figure}` : "";
     const { measured } = state.header;
+    const [role, figure] = reading.roles[h];
+    const means = role === "no fixed target" ? `entropy of its weights ${figure}` : `${figure} of its weight`;
+    byId("usually").textContent = `${measured ? "Measured" : "On your text"}: ${role} (${means}).`;
     byId("measured").textContent = measured ? `${sentence(measured.changes[name][1])}. ${measured.summary}` : "";
     const [top, height, width] = [q, 1, q + 1].map((n) => `${(100 * n) / reading.shown.length}%`);
     Object.assign(byId("chosen-row").style, { top, height, width });
@@ -72,14 +71,11 @@ export class Head {
   }
 
   showSwitches(model) {
-    const memories = model.memories.map((name) => ({ name, words: name }));
-    const parts = [...model.heads, ...memories];
+    const parts = [...model.heads, ...model.memories];
     keepChildren(byId("switches"), parts.length, () => make("button"));
     parts.forEach(({ name, words }, i) => {
-      const button = Object.assign(byId("switches").children[i], {
-        textContent: words,
-        onclick: () => this.flip(name),
-      });
+      const button = byId("switches").children[i];
+      Object.assign(button, { textContent: words, onclick: () => this.flip(name) });
       button.setAttribute("aria-pressed", !model.off.has(name));
     });
   }

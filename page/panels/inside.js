@@ -32,33 +32,27 @@ export class Inside {
 
   build(model) {
     this.built = model;
-    this.tiles = [];
     const { config, heads, state } = model;
+    this.tiles = heads.map(({ number, words }, h) => {
+      const content = [make("canvas"), make("b", number), make("span")];
+      return make("button", content, { className: "head", title: words, onclick: () => this.choose(h) });
+    });
     const { n_embd: C, ngrams, longest_copy, conv_width } = config;
     const row = (text, title = "") => make("div", text, { className: "block", title });
     const rows = [row(`${C} numbers for each character`)];
     if (ngrams.length) rows.push(row(`memory of the last ${ngrams.join(", ")} characters`, "n-grams"));
     if (longest_copy) rows.push(row("memory of what followed the same characters before", "copies"));
     config.layers.forEach(({ n_head: H, n_kv_head: K, head_size: D }, l) => {
-      const own = heads.filter(({ layer }) => layer === l);
       const shared = K < H ? `; they share ${K} key and value heads` : "";
       const layer = row([], `layer ${l}: ${H} head${H > 1 ? "s" : ""} of ${D} numbers${shared}`);
       layer.classList.add("layer");
-      layer.append(...own.map((head) => this.tile(head)));
+      layer.append(...this.tiles.filter((_, h) => heads[h].layer === l));
       const hidden = state.header.tensors[`blocks.${l}.mlp.proj.weight`].shape[1];
       const mixed = conv_width > 1 ? `${conv_width} neighbours, ` : "";
       rows.push(layer, row(`${mixed}MLP: ${hidden} numbers`, `layer ${l}`));
     });
     rows.push(row(`a guess among ${[...state.header.characters].length} characters`));
     byId("net").replaceChildren(...rows);
-  }
-
-  tile({ number, words }) {
-    const h = this.tiles.length;
-    const content = [make("canvas"), make("b", number), make("span")];
-    const tile = make("button", content, { className: "head", title: words, onclick: () => this.choose(h) });
-    this.tiles.push(tile);
-    return tile;
   }
 }
 

@@ -159,6 +159,7 @@ function remarksOn(characters, { start, unknown }, alike) {
     remarks.push(`The model has never seen “${visible(characters[start - 1])}”. ${rest}`);
   }
   const replaced = [...new Set(characters.slice(start))].filter((character) => character in alike);
-  if (replaced.length) remarks.push(`The model reads ${replaced.map((each) => alike[each].spoken).join(", ")}.`);
+  const spoken = replaced.map((each) => `${visible(alike[each])} for ${visible(each)}`);
+  if (spoken.length) remarks.push(`The model reads ${spoken.join(", ")}.`);
   return remarks.join(" ");
 }

@@ -24,7 +24,7 @@ const ANSWERS = {
       header = own;
       characters = [...header.characters];
       codes = new Map(characters.map((character, id) => [character, id]));
-      for (const [character, { plain }] of Object.entries(header.alike)) codes.set(character, codes.get(plain));
+      for (const [character, plain] of Object.entries(header.alike)) codes.set(character, codes.get(plain));
       gpt = new GPT(header.config, weights);
     };
     turn = turn.then(replace, replace); // not while a text is read

@@ -119,15 +119,6 @@ def test_a_checkpoint_from_the_page_is_sampled_scored_on_its_text_trained_furthe
     assert r"next character of bottles &lt;&amp;&gt;.txt" in make_page([trained])
 
 
-def test_a_page_on_plain_http_says_why_it_cannot_save_a_checkpoint(page, model):
-    """Browsers have no checksums there."""
-    script = """Object.defineProperty(crypto, "subtle", {});
-        const settings = training.settings, progress = { step: 0 };
-        answer(checkpointOf({ settings, corpus, progress, weights }).catch(({ message }) => message));"""
-    message = "At this address, the browser makes no checkpoint; save a page and open that."
-    assert ask(page, model, script) == message
-
-
 def test_a_saved_page_has_the_model_bit_by_bit_its_text_and_no_stranger_and_can_be_saved_again(page, model, tmp_path):
     assert ask(page, model, 'answer(pageOf(source, state, corpus).then((html) => download("mine.html", html)))') is None
     page.wait_for((saved := tmp_path / "mine.html").exists)

@@ -248,7 +248,7 @@ def test_every_change_can_be_undone_and_made_again(browser, desk):
         lambda: browser.continue_text(),
         lambda: browser.set_field("temperature", 2) or browser.continue_text("#again"),
         lambda: type_keys(browser, END + " of the walls"),
-        lambda: type_keys(browser, BACKSPACE * 9),
+        lambda: browser.execute_async_script("setTimeout(arguments[0], 1000)") or type_keys(browser, BACKSPACE * 9),
         lambda: check(browser, "lf", browser.value()) or browser.click("#next-a button"),
         lambda: type_keys(browser, CTRL + "a" + CTRL, BACKSPACE),
     )
