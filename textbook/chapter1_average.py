@@ -37,8 +37,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-PAIRS, VECTORS = ("position", "position"), ("position", "channel")  # rows and columns
-
 
 def average_by_loop(x: Tensor) -> Tensor:
     """Return the mean of positions 0 to t at each position t: (B, T, C) -> (B, T, C)."""
@@ -66,22 +64,22 @@ def average_by_softmax(x: Tensor, visible: Tensor) -> dict[str, Tensor]:
 
 def show() -> Iterator[str | tuple]:
     x = torch.tensor([[[4.0, 0.0], [2.0, 6.0], [0.0, 3.0]], [[1.0, 1.0], [1.0, 1.0], [7.0, 1.0]]])  # (2, 3, 2)
-    yield "x, the first of two sequences: three positions of two channels", x[0], VECTORS
+    yield "x, the first of two sequences: three positions of two channels", x[0]
     everything = average_by_matrix(x, torch.ones(3, 3))
-    yield "weights of a plain average: each row is ones, divided by their sum", everything["weights"], PAIRS
-    yield "y = weights x: each position is the average of all, even the future", everything["y"][0], VECTORS
+    yield "weights of a plain average: each row is ones, divided by their sum", everything["weights"]
+    yield "y = weights x: each position is the average of all, even the future", everything["y"][0]
     tril = torch.tril(torch.ones(3, 3))
-    yield "tril (lower triangle): row t has a 1 for each position that t may use", tril, PAIRS
+    yield "tril (lower triangle): row t has a 1 for each position that t may use", tril
     by_matrix, by_softmax = average_by_matrix(x, tril), average_by_softmax(x, tril)
-    yield "weights: the triangle with each row divided by its sum", by_matrix["weights"], PAIRS
-    yield "scores: zeros; masked_fill writes -inf where tril is 0", by_softmax["scores"], PAIRS
-    yield "weights = softmax(scores), row by row", by_softmax["weights"], PAIRS
+    yield "weights: the triangle with each row divided by its sum", by_matrix["weights"]
+    yield "scores: zeros; masked_fill writes -inf where tril is 0", by_softmax["scores"]
+    yield "weights = softmax(scores), row by row", by_softmax["weights"]
     rows = torch.tensor([[0.0, 1.0, 2.0], [5.0, 6.0, 7.0]])
-    yield "Two rows of other scores", rows, ("row", "score")
-    yield "Their softmax: each weight is 2.718 times the one before", F.softmax(rows, dim=-1), ("row", "weight")
+    yield "Two rows of other scores", rows
+    yield "Their softmax: each weight is 2.718 times the one before", F.softmax(rows, dim=-1)
     y = average_by_loop(x)
-    yield "y = weights x: the averages of the first sequence", y[0], VECTORS
-    yield "x, the second sequence", x[1], VECTORS
-    yield "y: its averages, which never see the first sequence", y[1], VECTORS
+    yield "y = weights x: the averages of the first sequence", y[0]
+    yield "x, the second sequence", x[1]
+    yield "y: its averages, which never see the first sequence", y[1]
     equal = all(torch.allclose(y, form["y"]) for form in (by_matrix, by_softmax))
     yield f"Loop, matrix and softmax give {'the same' if equal else 'DIFFERENT results'}."

@@ -31,7 +31,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 WORDS = ("cats", "chase", "mice")
-PAIRS, VECTORS, CHANNELS = (WORDS, WORDS), (WORDS, "channel"), ("channel of X", "channel")  # rows and columns
 EMBEDDINGS = [[1, 0, 1, 0], [0, 2, 0, 2], [1, 1, 1, 1]]
 QUERY_MAP = [[1, 0, 1], [1, 0, 0], [0, 0, 1], [0, 1, 1]]
 KEY_MAP = [[0, 0, 1], [1, 1, 0], [0, 1, 0], [1, 1, 0]]
@@ -74,15 +73,15 @@ FOUR_STEPS = {
 def show() -> Iterator[str | tuple]:
     table, *maps = (torch.tensor(m, dtype=torch.float64) for m in (EMBEDDINGS, QUERY_MAP, KEY_MAP, VALUE_MAP))
     one_hot = F.one_hot(torch.tensor([0, 1, 2])).double()
-    yield f"One-hot rows: a 1 at the number (id) of each of {', '.join(WORDS)}", one_hot, (WORDS, ("0", "1", "2"))
+    yield f"One-hot rows: a 1 at the number (id) of each of {', '.join(WORDS)}", one_hot, WORDS
     x = one_hot @ table
-    yield "X = one-hot rows times a table of vectors (embeddings): rows 0, 1 and 2", x, VECTORS
+    yield "X = one-hot rows times a table of vectors (embeddings): rows 0, 1 and 2", x, WORDS
     yield "Three maps, chosen for this example; in a model, they are random at first, then trained.\n"
     for name, one_map in zip(("Wq", "Wk", "Wv"), maps, strict=True):
-        yield name, one_map, CHANNELS
+        yield name, one_map
     traced = one_head(x, *maps)
     for name, title in FORMULAS.items():
-        yield title, traced[name], PAIRS if "scores" in name or name == "weights" else VECTORS
+        yield title, traced[name], WORDS
         if name == "scores":
             products = " + ".join(f"{a:.0f} x {b:.0f}" for a, b in zip(traced["Q"][2], traced["K"][1], strict=True))
             yield f"mice asks chase: ({products}) / sqrt(3) = {traced['scores'][2, 1]:.2f}\n"
@@ -91,14 +90,14 @@ def show() -> Iterator[str | tuple]:
 
     yield "To predict the next word, a head must not see it. Four steps follow the scores.\n"
     tril = torch.tril(torch.ones(3, 3))
-    yield "1. tril, a lower triangle: row t has a 1 for each word that t may see", tril, PAIRS
+    yield "1. tril, a lower triangle: row t has a 1 for each word that t may see", tril, WORDS
     for name, title in FOUR_STEPS.items():
-        yield title, one_head(x, *maps, tril=tril)[name], VECTORS if name == "output" else PAIRS
+        yield title, one_head(x, *maps, tril=tril)[name], WORDS
     yield (
         "Let cats and chase change places. Without the mask, their outputs only change places, too. With it, cats now "
         "sees chase, and chase no longer sees cats.\n"
     )
-    exchanged, names = x[[1, 0, 2]], (("chase", "cats", "mice"), "channel")
+    exchanged, names = x[[1, 0, 2]], ("chase", "cats", "mice")
     yield "X for chase, cats, mice", exchanged, names
     yield "Its output with the mask: two other rows", one_head(exchanged, *maps, tril=tril)["output"], names
     yield (
@@ -108,14 +107,14 @@ def show() -> Iterator[str | tuple]:
     )
 
     symmetric = one_head(x, maps[0], maps[0], maps[2])["raw scores"]
-    yield "raw scores with Wk = Wq, symmetric: cats to mice is mice to cats", symmetric, PAIRS
+    yield "raw scores with Wk = Wq, symmetric: cats to mice is mice to cats", symmetric, WORDS
     yield (
         "Why divide? If all channels are independent, with mean 0 and variance 1 (mean square), a product of two has "
         "variance 1, and a raw score, the sum of D products, variance D. So raw scores grow like its root, sqrt(D).\n"
     )
     scores = torch.tensor([[0.1, -0.2, 0.3, -0.2, 0.5]], dtype=torch.float64)
     weights = F.softmax(torch.tensor([[1], [8], [64]]) * scores, dim=-1)
-    yield "Softmax of 1, 8 and 64 times (0.1, -0.2, 0.3, -0.2, 0.5)", weights, ("1, 8 and 64 times", "score")
+    yield "Softmax of 1, 8 and 64 times (0.1, -0.2, 0.3, -0.2, 0.5)", weights
     gradients = (weights * (1 - weights)).amax(dim=1)  # the largest d weight_i / d score_j, at i = j
     found = ", ".join(f"{gradient:.3g}" for gradient in gradients)
     yield (

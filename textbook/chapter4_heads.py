@@ -75,13 +75,11 @@ def show() -> Iterator[str | tuple]:
         'How much "gave" reads of each word, in shapes of (sentences, heads, words). The columns of each head are, for '
         f"both sentences, {', '.join(SENTENCES[0])}.\n"
     )
-    names, three_times = ("sentence", SENTENCES[0]), ("sentence", 3 * SENTENCES[0])  # of rows and columns
-    yield "One head for three places: 1/3 of each, the same in both sentences", what_gave_reads([[0, 2, 4]]), names
-    yield "Three heads: giver, gift and receiver are kept apart", what_gave_reads([[0], [2], [4]]), three_times
+    yield "One head for three places: 1/3 of each, the same in both sentences", what_gave_reads([[0, 2, 4]])
+    yield "Three heads: giver, gift and receiver are kept apart", what_gave_reads([[0], [2], [4]])
     yield (
         "Keys are words, queries mary, roses and susan: no exchange is noticed",
         what_gave_reads([[0], [2], [4]], by_place=False),
-        three_times,
     )
 
     q, k, v = torch.randn(3, 2, 5, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

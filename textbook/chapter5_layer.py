@@ -39,8 +39,6 @@ from model.scoring import Score, scaled_dot, uniform
 from textbook.chapter3_head import one_head
 from textbook.chapter4_heads import join_heads, split_heads
 
-PAIRS = ("query", "key")  # rows and columns
-
 
 def combine_masks(
     *,
@@ -173,20 +171,20 @@ def show() -> Iterator[str | tuple]:
 
     equal_scores = MultiHeadAttention(16, 1, query_size=10, score=uniform)
     padding, look_ahead = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0]]), causal_mask(4, 4).int()
-    yield "padding mask (B, S): the second sequence is filled up at both ends", padding, ("sequence", "key")
-    yield "look-ahead mask (T, S): each query sees itself and the past", look_ahead, PAIRS
+    yield "padding mask (B, S): the second sequence is filled up at both ends", padding
+    yield "look-ahead mask (T, S): each query sees itself and the past", look_ahead
     weights = equal_scores.trace(x[:2, :4], padding_mask=padding, attention_mask=look_ahead)["weights"]
-    yield "Second sequence, equal scores, both masks: the first query sees no key", weights[1, 0], PAIRS
+    yield "Second sequence, equal scores, both masks: the first query sees no key", weights[1, 0]
     memory_mask = torch.tensor([[1, 1, 0], [1, 1, 0], [0, 1, 1], [0, 1, 1]])
-    yield "memory mask (T, S): 4 queries, and 3 keys of another sequence", memory_mask, PAIRS
+    yield "memory mask (T, S): 4 queries, and 3 keys of another sequence", memory_mask
     weights = equal_scores.trace(x[:1, :4], x[:1, 4:7], memory_mask=memory_mask)["weights"]
-    yield "Weights under this mask, for equal scores", weights[0, 0], PAIRS
+    yield "Weights under this mask, for equal scores", weights[0, 0]
 
     a = torch.tensor([PATCHES], dtype=torch.float64)  # (1, 4, 16)
     picture, names = identity_layer(16).trace(a), ("X1", "X2", "X3", "X4")
-    yield "A picture: patches X1 and X2 above X3 and X4", join_patches(a[0]), ("row", "column")
-    yield "a: each patch, row by row. The maps change nothing: Q = K = V = a", a[0], (names, "channel")
-    yield "scores = Q K^T / sqrt(16): one row per query, one column per key", picture["scores"][0, 0], (names, names)
-    yield "weights = softmax(scores), row by row", picture["weights"][0, 0], (names, names)
+    yield "A picture: patches X1 and X2 above X3 and X4", join_patches(a[0])
+    yield "a: each patch, row by row. The maps change nothing: Q = K = V = a", a[0], names
+    yield "scores = Q K^T / sqrt(16): one row per query, one column per key", picture["scores"][0, 0], names
+    yield "weights = softmax(scores), row by row", picture["weights"][0, 0], names
     mixed = join_patches(picture["output"][0])
-    yield "output = weights V, as a picture: each patch is a mixture of patches", mixed, ("row", "column")
+    yield "output = weights V, as a picture: each patch is a mixture of patches", mixed

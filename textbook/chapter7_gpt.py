@@ -239,6 +239,7 @@ def show(steps: int = 1500) -> Iterator[str | tuple]:
     yield (
         "\nThe heads of the first block: what the character of a row reads",
         weights,
-        (tuple(line), 4 * tuple(line)),
+        line,
+        4 * line,
     )
     yield "Sample:\n" + decode(sample(model, encode("\n", characters), 400), characters)

@@ -152,16 +152,12 @@ def show(steps: int = 300) -> Iterator[str | tuple]:
     torch.manual_seed(0)
     decoder, x = DecoderBlock(8, 2), torch.randn(1, 8, 8)
     encoder = EncoderBlock(8, 2).requires_grad_(False)
-    names, source = ("output", "input"), x[:, :4]
-    yield (
-        "Encoder block: a 1 where an output (row) depends on an input (column)",
-        what_reads_what(encoder, source),
-        names,
-    )
+    source = x[:, :4]
+    yield "Encoder block: a 1 where an output (row) depends on an input (column)", what_reads_what(encoder, source)
     encoder.attention.proj.weight.zero_()
-    yield "The same without attention: no other part reads other positions", what_reads_what(encoder, source), names
+    yield "The same without attention: no other part reads other positions", what_reads_what(encoder, source)
     both = what_reads_what(lambda x: decoder(x[:, 4:], x[:, :4]), x).unflatten(1, (2, 4))
-    yield "Decoder block: the source (left), and the target so far (right)", both, ("output", 2 * ("1", "2", "3", "4"))
+    yield "Decoder block: the source (left), and the target so far (right)", both
     n = len(LETTERS) + 2  # with signs for the start and the end
     yield (
         f"Training on strings of 1 to {LONGEST} letters from {LETTERS[0]} to {LETTERS[-1]} to reverse, {steps:,} "
@@ -201,5 +197,4 @@ def show(steps: int = 300) -> Iterator[str | tuple]:
     )
     letters = torch.tensor([[LETTERS.index(letter) for letter in SHOWN]])
     weights = cross_attention_weights(model, letters, F.pad(letters.flip(1), (1, 0), value=START))
-    rows, columns = (*SHOWN[::-1], "end"), 4 * tuple(SHOWN)
-    yield f"Cross-attention of block 2: what its heads read in {SHOWN}", weights, (rows, columns)
+    yield f"Cross-attention of block 2: what its heads read in {SHOWN}", weights, (*SHOWN[::-1], "end"), 4 * SHOWN

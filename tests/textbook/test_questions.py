@@ -27,13 +27,7 @@ def test_each_chapter_ends_with_a_question_and_the_next_part_begins_with_its_ans
     [
         ("2", "x = torch.tensor([E", "x = 2 * torch.tensor([E", "0.72 cat + 0.26 walks", "0.98 cat + 0.02 walks"),
         ("3", "scores = raw / k.size(-1) ** 0.5", "scores = raw", "0.755 V_chase", "0.881 V_chase"),
-        (
-            "4",
-            "[[0], [2], [4]]), three",
-            "[[0], [2, 3], [4]]), three",
-            "0  0  0  0  1      0  0  1",
-            "0.5000  0.5000  0.0000",
-        ),
+        ("4", "[[0], [2], [4]])", "[[0], [2, 3], [4]])", "0  0  0  0  1      0  0  1", "0.5000  0.5000  0.0000"),
         ("5", "[0, 1, 1, 0]]), ", "[1, 1, 1, 0]]), ", "key\n  0.0000  0.0000", "key\n  1.0000  0.0000"),
         ("6", "\nLR = 20\n", "\nLR = 150\n", "validation loss 2.3413", "validation loss 2.4699"),
         (

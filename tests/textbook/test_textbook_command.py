@@ -1,9 +1,7 @@
-import filecmp
 import math
 import re
 from itertools import chain, combinations, pairwise
 
-import matplotlib
 import numpy as np
 import pytest
 import torch
@@ -42,9 +40,8 @@ def test_every_chapter_is_shown_and_its_forms_agree(number, capsys):
         (["10"], "there is no chapter 10; choose 1 to 9, or ladder"),
         (["3", "--steps", "5"], "chapter 3 has no --steps"),
         (["ladder", "--corpus", "x.txt"], "the ladder has no --corpus"),
-        (["3", "--output", "head.xyz"], "head.xyz: end the name of the picture with .png, .svg, .pdf"),
-        (["6", "--output", "bigram.png"], "chapter 6 has nothing to draw"),
-        (["3", "--output", "nowhere/head.png"], "nowhere: no such folder"),
+        (["6", "--output", "bigram.png"], "chapter 6 has nothing to draw; chapters 2 and 9 and the ladder have"),
+        (["2", "--output", "nowhere/films.png"], "nowhere: no such folder"),
         (["6", "--corpus", "nowhere.txt"], r".*nowhere.txt: no such file.*"),
     ],
 )
@@ -72,9 +69,9 @@ def test_options_that_do_not_go_together_are_a_mistake_and_none_is_followed(give
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", ("1", "2", "3", "4", "5", "8", "9", "ladder"))
+@pytest.mark.parametrize("number", ("2", "9", "ladder"))
 def test_a_chapter_is_drawn(number, tmp_path, capsys):
-    shorter = ["--steps", "1"] if number in ("8", "ladder") else []
+    shorter = ["--steps", "1"] if number == "ladder" else []
     assert textbook([number, *shorter, "--output", str(tmp_path / "out.png")]) == 0
     assert capsys.readouterr().out.endswith("out.png\n")
     content = (tmp_path / "out.png").read_bytes()
@@ -82,78 +79,17 @@ def test_a_chapter_is_drawn(number, tmp_path, capsys):
     assert int.from_bytes(content[16:20]) > 1000
 
 
-@pytest.mark.slow
-def test_the_users_settings_of_matplotlib_do_not_change_a_picture(tmp_path, capsys):
-    first, second = str(tmp_path / "first.png"), str(tmp_path / "second.png")
-    assert textbook(["1", "--output", first]) == 0
-    with matplotlib.rc_context({"text.usetex": True, "savefig.bbox": "tight", "lines.linewidth": 9}):
-        assert textbook(["1", "--output", second]) == 0
-    assert filecmp.cmp(first, second, shallow=False)
+def test_weights_of_heads_are_a_picture_of_tenths_with_names_for_rows_and_columns():
+    weights = torch.tensor([[[1.0, 0, 0], [0, 0, 1]], [[0, 0.999, 0], [0.09, 0.1, 0.58]]])
+    expected = "Weights, in tenths\n       abc  abc\n  x    9..  ..9\n  yes  .9.  .15\n"
+    assert written("Weights", weights, ("x", "yes"), "abcabc") == expected
 
 
-def test_weights_of_many_heads_are_a_picture_of_tenths_with_names_for_rows_and_columns():
-    weights = torch.zeros(3, 4, 4)
-    weights[0], weights[1, :, 1], weights[2, 3] = (
-        torch.tensor([1.0, 0, 0, 0]),
-        0.999,
-        torch.tensor([0.09, 0.1, 0.58, 0]),
-    )
-    rows = "        abcd   abcd   abcd   abcd\n  x     9...   9...   9...   9...\n  yes   .9..   .9..   .9..   .9..\n"
-    expected = f"Weights, in tenths\n{rows}  z     ....   ....   ....   .15.\n"
-    assert written("Weights", weights, (("x", "yes", "z"), 4 * "abcd")) == expected
-
-
-@pytest.fixture
-def axes(monkeypatch):
-    """Return a function that draws a chapter and returns the visible axes of its figure."""
-
-    def draw(number):
-        figures = []
-        monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: figures.append(figure))
-        assert textbook([str(number), "--output", "never_written.png"]) == 0
-        return [axis for axis in figures[0].axes if axis.get_title() or axis.images or axis.lines]
-
-    return draw
-
-
-@pytest.mark.parametrize("number", (1, 3, 4, 5))
-def test_a_drawn_matrix_has_its_numbers_in_their_cells(number, axes, capsys):
-    shown = [item for item in CHAPTERS[number - 1].show() if not isinstance(item, str)]
-    for axis, (title, matrix, _) in zip(axes(number), shown, strict=True):
-        matrix = matrix.flatten(1)
-        assert re.sub(r"\s+", " ", axis.get_title()) == re.sub(r"\s+", " ", title)
-        torch.testing.assert_close(
-            torch.tensor(axis.images[0].get_array().filled(-math.inf)), matrix, check_dtype=False
-        )
-        cells = {text.get_position()[::-1]: float(text.get_text()) for text in axis.texts}
-        assert len(cells) == (matrix.numel() if matrix.numel() <= 80 else 0)
-        for place, cell in cells.items():
-            assert cell == pytest.approx(matrix[place].item(), rel=0.005)
-
-
-@pytest.mark.parametrize("number", (1, 3, 4, 5))
-def test_drawn_matrices_have_names_for_rows_and_columns_and_share_one_scale_on_a_full_page(number, axes, capsys):
-    panels = axes(number)
-    rows, columns = panels[0].get_gridspec().get_geometry()
-    assert len(panels) == rows * columns
-    (scale,) = {(axis.images[0].norm.vmin, axis.images[0].norm.vmax) for axis in panels}
-    assert scale == (0, max(axis.images[0].get_array().max() for axis in panels))
-    assert panels[0].figure.axes[-1].get_ylim() == pytest.approx(scale)  # of the bar that explains the colours
-    for axis in panels:
-        shape = axis.images[0].get_array().shape
-        for side, n in zip((axis.yaxis, axis.xaxis), shape, strict=True):
-            labels = [label.get_text() for label in side.get_ticklabels()]
-            assert side.get_ticklocs().tolist() == [*range(n)]
-            assert labels == ([str(i + 1) for i in range(n)] if side.get_label_text() else labels)
-            assert all(labels)
-    if number == 3:
-        (weights,) = [axis for axis in panels if axis.get_title().startswith("weights")]
-        for side in (weights.yaxis, weights.xaxis):
-            assert [label.get_text() for label in side.get_ticklabels()] == ["cats", "chase", "mice"]
-
-
-def test_the_drawn_fits_of_chapter_9_are_sums_of_weighted_examples(axes, capsys):
-    pairs = axes(9)  # and three bars of colours
+def test_the_drawn_fits_of_chapter_9_are_sums_of_weighted_examples(monkeypatch, capsys):
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: figures.append(figure))
+    assert textbook(["9", "--output", "never_written.png"]) == 0
+    pairs = figures[0].axes  # and three bars of colours
     for above, below in zip(pairs[0:3], pairs[3:6], strict=True):
         examples, truth, fit = above.lines
         assert [line.get_label() for line in above.lines] == ["examples", "true function", "attention"]
