@@ -10,18 +10,19 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from cli.errors import UserError, one_line
 from cli.hints import to_paste
-from textbook.exercise import mistakes, solution
+from textbook.exercise import solution
+from textbook.exercise.mistakes import wrong_versions
 
 NAMES = [name for name, function in vars(solution).items() if inspect.isfunction(function)]
 # B, T, S, C and H. Small sizes come first, so that a reader sees a small input; C, H and D always differ. The third
 # ones, D and their roots are all different, so that no two mistakes give the same.
 SIZES = ((1, 4, 3, 6, 2), (2, 2, 2, 6, 2), (3, 5, 7, 12, 2), (2, 7, 5, 24, 3))
-LONGEST = 30  # numbers of a tensor that is shown
 
 
 def write() -> int:
@@ -42,24 +43,24 @@ def fault(function: Callable[..., Any], name: str, file: str = "") -> str:
     right = getattr(solution, name)
     for sizes in SIZES:
         arguments = draw_arguments(name, *sizes)
-        expected = right(*arguments)
         shapes = ", ".join(str(tuple(x.shape) if isinstance(x, Tensor) else x) for x in arguments)
         given = f"(shapes of the input: {shapes})."
         try:
-            y = answer(function, arguments)
+            y = answer(function, name, sizes)
         except NotImplementedError:
             return "is not written yet."
-        except (Exception, SystemExit) as error:
+        except Exception as error:
             return f"{stop(error, file)} {given}"
+        expected = right(*arguments)
         if not isinstance(y, Tensor):
             return f"returns {type(y).__name__}, not a tensor.{' Is a return missing?' if y is None else ''}"
         if y.shape != expected.shape:
             return f"returns the shape {tuple(y.shape)}, not {tuple(expected.shape)} {given}"
         if not near(y, expected, 1e-4):
             names = inspect.signature(right).parameters
-            inputs = "".join(f"{each} = {written(x)}\n" for each, x in zip(names, arguments, strict=True))
-            instead = difference(y, expected)
-            return f"is wrong. For\n{inputs}{instead}{mistake(function, name)}"
+            inputs = [written(x, f"{each} = ") for each, x in zip(names, arguments, strict=True)]
+            shown = ["is wrong. For", *inputs, "it returns", written(y), "not", written(expected)]
+            return "\n".join(shown) + mistake(function, name)
     return ""
 
 
@@ -88,52 +89,36 @@ def draw_arguments(name: str, B: int, T: int, S: int, C: int, H: int) -> tuple:
     }[name]
 
 
-def answer(function: Callable[..., Any], arguments: tuple) -> Any:
-    """Return what a function makes of copies of its arguments; a number as a tensor."""
-    y = function(*(x.clone() if isinstance(x, Tensor) else x for x in arguments))
-    return torch.as_tensor(y).detach() if isinstance(y, Tensor | Real) else y
+def answer(function: Callable[..., Any], name: str, sizes: tuple[int, ...]) -> Any:
+    """Return what a function makes of new arguments, which it may change; a number as a tensor."""
+    y = function(*draw_arguments(name, *sizes))
+    return torch.tensor(y) if isinstance(y, Real) else y
 
 
 def mistake(function: Callable[..., Any], name: str) -> str:
     """Return a sentence on the mistake that gives exactly what a function returns, for all sizes; or nothing."""
-    inputs = [draw_arguments(name, *sizes) for sizes in SIZES]
-    try:
-        answers = [answer(function, arguments) for arguments in inputs]
-    except Exception:  # at other sizes than those shown
-        return ""
-    known = [getattr(mistakes, name)(*arguments) for arguments in inputs]
-    for sentence in known[0]:
-        pairs = [(y, results[sentence]) for y, results in zip(answers, known, strict=True)]
-        is_number = any(not y.isnan().all() for y in answers)  # many give nothing but NaN
-        if is_number and all(near(y, result, 1e-5) for y, result in pairs):
+    for sentence, wrong in wrong_versions(name):
+        if give_the_same(function, wrong, name):
             return f"\nExactly this comes out if {sentence}"
     return ""
 
 
-def difference(y: Tensor, expected: Tensor) -> str:
-    """Return both results, or where they first differ if they are long."""
-    if y.numel() <= LONGEST:
-        return f"it returns\n{written(y)}\nnot\n{written(expected)}"
-    wrong = ~torch.isclose(y.double(), expected.double(), rtol=1e-4, atol=1e-4, equal_nan=True)
-    place = tuple(wrong.nonzero()[0].tolist())
-    n_wrong = f"{int(wrong.sum())} of {y.numel()} numbers are wrong, the first at {list(place)}"
-    return f"{n_wrong}: it returns\n{written(y[place])}\nnot\n{written(expected[place])}"
+def give_the_same(function: Callable[..., Any], other: Callable[..., Any], name: str) -> bool:
+    try:
+        pairs = ((answer(function, name, sizes), answer(other, name, sizes)) for sizes in SIZES)
+        return all(near(y, z, 1e-5) and not y.isnan().all() for y, z in pairs)  # many give nothing but NaN
+    except Exception:  # at other sizes than those shown
+        return False
 
 
-def written(x: Any) -> str:
-    """Return a tensor as a nested list, with four decimals unless all numbers are whole, or a long one's shape."""
-    if isinstance(x, Tensor) and x.numel() > LONGEST:
-        return f"a tensor of the shape {tuple(x.shape)}"
-    if not isinstance(x, Tensor) or x.dtype == torch.bool:
-        return str(x.tolist() if isinstance(x, Tensor) else x)
-    if x.dim():
-        return f"[{', '.join(map(written, x))}]"
-    return f"{x:z.0f}" if x == x.round() else f"{x:z.4f}"
+def written(x: Tensor | int, prefix: str = "") -> str:
+    """Return the numbers of a tensor, with four decimals, behind a prefix; of a long tensor, those at its ends."""
+    with np.printoptions(precision=4, suppress=True, linewidth=80, threshold=100):
+        return prefix + np.array2string(np.asarray(x), prefix=prefix)
 
 
 def near(x: Tensor, y: Tensor, tolerance: float) -> bool:
-    same_shape = isinstance(x, Tensor) and x.shape == y.shape
-    return same_shape and torch.allclose(x.double(), y.double(), rtol=tolerance, atol=tolerance, equal_nan=True)
+    return x.shape == y.shape and torch.allclose(x.double(), y.double(), rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
 def stop(error: BaseException, file: str) -> str:
@@ -151,7 +136,7 @@ def check(file: Path) -> int:
     file.read_bytes()  # an error here is not one of the file's code
     try:
         functions = runpy.run_path(str(file))
-    except (Exception, SystemExit) as error:
+    except Exception as error:
         raise UserError(f"{file} {stop(error, str(file))}") from None
     for name in NAMES:
         if not callable(functions.get(name)):
