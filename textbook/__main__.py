@@ -30,51 +30,35 @@ def list_chapters() -> None:
     print(f"\n{letters}\n\nShow the first with {to_paste('textbook', 1)}")
 
 
-def settings_of(options: Namespace) -> dict[str, Any]:
-    """Return the options that a chapter's `show` takes. Raises UserError if there is no such chapter or option."""
-    number, output = options.chapter, options.output
+def show(number: str, given: dict[str, Any]) -> None:
+    """Print a chapter. Raises UserError if it does not exist, or its `show` has no parameter for a given option."""
     if number not in PARTS:
         raise UserError(f"there is no chapter {number}; choose 1 to {len(CHAPTERS)}, or ladder")
-    given = {name: value for name in OPTIONS if (value := getattr(options, name)) is not None}
-    accepted = inspect.signature(PARTS[number].show).parameters
-    for name in given.keys() - accepted - {"output"}:
-        raise UserError(f"{'the ladder' if number == 'ladder' else f'chapter {number}'} has no --{name}")
-    if output and not hasattr(PARTS[number], "draw"):
-        raise UserError(f"chapter {number} has nothing to draw; chapters 2 and 9 and the ladder have")
-    if output and not output.parent.is_dir():
-        raise UserError(f"{output.parent}: no such folder")
-    return {name: value for name, value in given.items() if name in accepted}
-
-
-def show(number: str, output: Path | None, settings: dict[str, Any]) -> None:
-    """Print a chapter, and draw a picture if output names one."""
     chapter = PARTS[number]
+    for name in given.keys() - inspect.signature(chapter.show).parameters:
+        raise UserError(f"{'the ladder' if number == 'ladder' else f'chapter {number}'} has no --{name}")
     paragraphs = [x if x.startswith(" ") else fill(x, 80) for x in str(chapter.__doc__).split("\n\n")]
     n_last = sum(x.startswith(("Question: ", "Next: ")) for x in paragraphs)
     print("\n\n".join(paragraphs[:-n_last]) + "\n")
-    for item in chapter.show(**settings):
+    for item in chapter.show(**given):
         print(wrapped(item) if isinstance(item, str) else written(*item), flush=True)
     print(("" if isinstance(item, tuple) else "\n") + "\n\n".join(paragraphs[-n_last:]))
-    if rungs := ladder.rungs_of(number):
-        print(fill(f"On the ladder ({to_paste('textbook', 'ladder')}): {', '.join(rungs)}", 80))
-    if output:
-        if "output" not in settings:  # the ladder draws what it has measured
-            chapter.draw(output)
-        print(f"Drew {output}")
+    if "output" in given:
+        print(f"Drew {given['output']}")
 
 
 def run(options: Namespace) -> int:
-    given = [name for name in OPTIONS if getattr(options, name) is not None]
+    given = {name: value for name in OPTIONS if (value := getattr(options, name)) is not None}
     if given and options.chapter is None:
-        raise UserError(f"--{given[0]} goes only with the number of a chapter")
+        raise UserError(f"--{next(iter(given))} goes only with the number of a chapter")
     if options.exercise:
         return check.write()
     if options.check:
         return check.check(options.check)
     if options.chapter is None:
         list_chapters()
-        return 0
-    show(options.chapter, options.output, settings_of(options))
+    else:
+        show(options.chapter, given)
     return 0
 
 
@@ -116,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="textbook", description=__doc__)
     task = parser.add_mutually_exclusive_group()
     task.add_argument("chapter", nargs="?", help="a number from 1 to 9, or ladder; without it: the list")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="also draw a picture")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="also draw a picture (chapters 2 and 9, ladder)")
     parser.add_argument("--steps", type=whole(1), metavar="N", help="train for N steps (chapters 7 and 8, ladder)")
     parser.add_argument("--corpus", metavar="NAME", help="the text of chapter 6: a named corpus or a file (selmere)")
     task.add_argument("--exercise", action="store_true", help="write attention_exercise.py, functions to fill in")

@@ -83,7 +83,7 @@ def fit_features(likes: Tensor, n_features: int) -> tuple[Tensor, Tensor]:
     return users[:, :n_features], films[:n_features].T * sizes[:n_features]
 
 
-def show() -> Iterator[str | tuple[str, Tensor]]:
+def show(output: Path | None = None) -> Iterator[str | tuple[str, Tensor]]:
     users, films = torch.tensor(list(USERS.values())), torch.tensor(list(FILMS.values()))
     yield f"Users {' and '.join(USERS)} (rows): how they like romance and action (columns)", users
     yield f"Films, {', '.join(FILMS)}: how much they have of both", films
@@ -113,6 +113,8 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     order = torch.tensor([2, 0, 3, 1, 5, 4])
     is_set = torch.allclose(attend_by_matrix(x[order])["y"], traced["y"][order])
     yield f"Words in another order have {'the same' if is_set else 'DIFFERENT'} outputs: x is a set."
+    if output:
+        draw(output)
 
 
 def draw(path: Path) -> None:

@@ -117,7 +117,7 @@ def examples_and_kernels() -> tuple[Tensor, Tensor, Tensor, dict[str, tuple[LogK
     return xs, ys, torch.linspace(0, 5, N_TEST, dtype=torch.float64), kernels
 
 
-def show() -> Iterator[str | tuple[str, Tensor]]:
+def show(output: Path | None = None) -> Iterator[str | tuple[str, Tensor]]:
     torch.manual_seed(0)
     q, k = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])
     yield "q: two queries", q
@@ -131,8 +131,7 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     shapes = [tuple(each.weight.T.shape) for each in (additive.query, additive.key, additive.weight)]
     yield "Wq, Wk and Ws have the shapes {}, {} and {}: `hidden` is 4.".format(*shapes)
     values = torch.randn(3, 5)
-    output = masked_softmax(additive(q, keys)) @ values
-    shapes = [tuple(x.shape) for x in (q, keys, values, output)]
+    shapes = [tuple(x.shape) for x in (q, keys, values, masked_softmax(additive(q, keys)) @ values)]
     yield "Queries {}, keys {}, values {}: the output is {}, as wide as the values.\n".format(*shapes)
     pairs = torch.cat((q[:, None].expand(2, 3, 2), keys[None].expand(2, 3, 3)), dim=-1)  # (2, 3, 5)
     yield (
@@ -156,6 +155,8 @@ def show() -> Iterator[str | tuple[str, Tensor]]:
     for name, (kernel, w) in kernels.items():
         error = (pooling(x, xs, ys, kernel, w=w)["prediction"] - true_function(x)).square().mean()
         yield f"  {name:40} {error:.4f}"
+    if output:
+        draw(output)
 
 
 def draw(path: Path) -> None:

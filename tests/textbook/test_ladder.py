@@ -57,7 +57,7 @@ def test_the_table_has_the_mean_loss_of_each_rung_its_spread_and_its_change(tmp_
     table = float(re.search(r"table of pairs +6 +(\S+)\n", printed)[1])
     before = np.full(2, table)
     for idea, _, parts in RUNGS:
-        now = np.array(losses(idea, parts, 2))
+        now = np.array(losses(parts, 2))
         row = re.search(rf"{re.escape(idea)} {{2,}}\d.* (\S+) +(\S+) +(\S+)  (\d) of 2\n", printed).groups()
         expected = [now.mean(), np.ptp(now), now.mean() - before.mean(), sum(now < before)]
         assert [float(number) for number in row] == pytest.approx(expected, abs=1.01e-4)

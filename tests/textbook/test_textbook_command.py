@@ -40,19 +40,11 @@ def test_every_chapter_is_shown_and_its_forms_agree(number, capsys):
         (["10"], "there is no chapter 10; choose 1 to 9, or ladder"),
         (["3", "--steps", "5"], "chapter 3 has no --steps"),
         (["ladder", "--corpus", "x.txt"], "the ladder has no --corpus"),
-        (["6", "--output", "bigram.png"], "chapter 6 has nothing to draw; chapters 2 and 9 and the ladder have"),
-        (["2", "--output", "nowhere/films.png"], "nowhere: no such folder"),
-        (["6", "--corpus", "nowhere.txt"], r".*nowhere.txt: no such file.*"),
+        (["6", "--output", "bigram.png"], "chapter 6 has no --output"),
     ],
 )
-def test_a_mistake_is_one_line(arguments, message, capsys):
-    try:
-        assert textbook(arguments) == 2
-    except SystemExit as error:
-        assert error.code == 2
-    printed = capsys.readouterr()
-    assert re.fullmatch(f"textbook: {message}\n", printed.err)
-    assert "--output" not in arguments or printed.out == ""  # nothing is shown or trained before
+def test_a_mistake_is_one_line_and_nothing_is_shown(arguments, message, capsys):
+    assert_mistake(capsys, textbook, arguments, f"textbook: {message}")
 
 
 OTHERS = (["--exercise"], ["--check", "mine.py"], ["--output", "x.png"], ["--steps", "1"], ["--corpus", "x.txt"])
@@ -69,10 +61,9 @@ def test_options_that_do_not_go_together_are_a_mistake_and_none_is_followed(give
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", ("2", "9", "ladder"))
-def test_a_chapter_is_drawn(number, tmp_path, capsys):
-    shorter = ["--steps", "1"] if number == "ladder" else []
-    assert textbook([number, *shorter, "--output", str(tmp_path / "out.png")]) == 0
+@pytest.mark.parametrize("arguments", (["2"], ["9"], ["ladder", "--steps", "1"]))
+def test_a_chapter_is_drawn(arguments, tmp_path, capsys):
+    assert textbook([*arguments, "--output", str(tmp_path / "out.png")]) == 0
     assert capsys.readouterr().out.endswith("out.png\n")
     content = (tmp_path / "out.png").read_bytes()
     assert content.startswith(b"\x89PNG\r\n")
