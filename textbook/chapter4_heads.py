@@ -29,9 +29,7 @@ SENTENCES = (("mary", "gave", "roses", "to", "susan"), ("susan", "gave", "roses"
 
 
 def split_heads(x: Tensor, n_head: int) -> Tensor:
-    """Reshape (B, T, H D) to (B, H, T, D). Raises ValueError if n_head does not divide the width."""
-    if x.size(-1) % n_head:
-        raise ValueError(f"a width of {x.size(-1)} cannot be split into n_head={n_head} equal heads")
+    """Reshape (B, T, H D) to (B, H, T, D)."""
     return x.unflatten(-1, (n_head, -1)).transpose(-3, -2)
 
 
@@ -50,8 +48,7 @@ def heads_in_batch(q: Tensor, k: Tensor, v: Tensor, n_head: int) -> Tensor:
     """Return the same with the heads folded into the batch, so that one product serves all of them."""
     B = q.size(0)
     q, k, v = (split_heads(x, n_head).flatten(0, 1) for x in (q, k, v))  # (B H, T, D) each
-    q, k = q / q.size(-1) ** 0.25, k / k.size(-1) ** 0.25  # before the product: no second (B H, T, T) is made
-    weights = F.softmax(q @ k.mT, dim=-1)  # (B H, T, T)
+    weights = F.softmax(q @ k.mT / k.size(-1) ** 0.5, dim=-1)  # (B H, T, T)
     return join_heads((weights @ v).unflatten(0, (B, n_head)))
 
 

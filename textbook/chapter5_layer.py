@@ -30,6 +30,7 @@ Next: python -m textbook 6 shows what a model without attention can predict, and
 """
 
 from collections.abc import Iterator
+from functools import reduce
 
 import torch
 from torch import Tensor, nn
@@ -41,29 +42,16 @@ from textbook.chapter4_heads import join_heads, split_heads
 
 
 def combine_masks(
-    *,
-    shape: tuple[int, int, int],
-    padding_mask: Tensor | None = None,
-    attention_mask: Tensor | None = None,
-    memory_mask: Tensor | None = None,
+    padding_mask: Tensor | None = None, attention_mask: Tensor | None = None, memory_mask: Tensor | None = None
 ) -> Tensor | None:
     """Combine masks into one that broadcasts to (B, 1, T, S), True where no mask hides the key; None without masks.
 
-    padding_mask (B, S) hides keys of a sequence, attention_mask (T, S) and memory_mask (T, S) keys from a query. shape:
-    (B, T, S). Raises ValueError if a mask has the wrong shape.
+    padding_mask (B, S) hides keys of a sequence, attention_mask (T, S) and memory_mask (T, S) keys from a query.
     """
-    B, T, S = shape
-    visible = None
-    masks = {"padding_mask": padding_mask, "attention_mask": attention_mask, "memory_mask": memory_mask}
-    for name, mask in masks.items():
-        if mask is None:
-            continue
-        letters, expected = ("(B, S)", (B, S)) if name == "padding_mask" else ("(T, S)", (T, S))
-        if mask.shape != expected:
-            raise ValueError(f"{name} has shape {tuple(mask.shape)}; expected {letters} = {expected}")
-        mask = mask != 0 if letters == "(T, S)" else mask[:, None, None, :] != 0  # (T, S) or (B, 1, 1, S)
-        visible = mask if visible is None else visible & mask
-    return visible
+    if padding_mask is not None:
+        padding_mask = padding_mask[:, None, None, :]  # (B, 1, 1, S)
+    masks = [mask != 0 for mask in (padding_mask, attention_mask, memory_mask) if mask is not None]
+    return reduce(torch.logical_and, masks) if masks else None
 
 
 class MultiHeadAttention(nn.Module):
@@ -113,9 +101,8 @@ class MultiHeadAttention(nn.Module):
         inputs = ((self.query, queries), (self.key, keys), (self.value, values))
         q, k, v = (split_heads(linear(x), self.n_head) for linear, x in inputs)  # (B, H, T or S, D)
         scores = self.score(q, k)  # (B, H, T, S)
-        visible = combine_masks(shape=(q.size(0), q.size(2), k.size(2)), **masks)
         # A query that sees no key: zeros in place of NaN. The mask also keeps the NaN out of the gradients.
-        weights = masked_softmax(scores, visible=visible, causal=causal).nan_to_num()
+        weights = masked_softmax(scores, visible=combine_masks(**masks), causal=causal).nan_to_num()
         heads = weights @ v  # (B, H, T, D)
         joined = join_heads(heads)  # (B, T, H D)
         found = {"X": queries, "Q": q, "K": k, "V": v, "scores": scores, "weights": weights, "heads": heads}
@@ -138,14 +125,6 @@ PATCHES = [PALE, DARK, PALE, DARK]
 def join_patches(patches: Tensor) -> Tensor:
     """Return the picture (8, 8) of four patches (4, 16)."""
     return patches.view(2, 2, 4, 4).transpose(1, 2).reshape(8, 8)
-
-
-def identity_layer(width: int) -> MultiHeadAttention:
-    """Return a layer of one head whose maps change nothing, so queries, keys and values are its input."""
-    layer = MultiHeadAttention(width, 1).double().requires_grad_(False)
-    for weight in layer.parameters():
-        weight.copy_(torch.eye(width))
-    return layer
 
 
 def show() -> Iterator[str | tuple]:
@@ -181,10 +160,11 @@ def show() -> Iterator[str | tuple]:
     yield "Weights under this mask, for equal scores", weights[0, 0]
 
     a = torch.tensor([PATCHES], dtype=torch.float64)  # (1, 4, 16)
-    picture, names = identity_layer(16).trace(a), ("X1", "X2", "X3", "X4")
+    unchanged, names = torch.eye(16, dtype=torch.float64), ("X1", "X2", "X3", "X4")
+    picture = one_head(a, unchanged, unchanged, unchanged)
     yield "A picture: patches X1 and X2 above X3 and X4", join_patches(a[0])
     yield "a: each patch, row by row. The maps change nothing: Q = K = V = a", a[0], names
-    yield "scores = Q K^T / sqrt(16): one row per query, one column per key", picture["scores"][0, 0], names
-    yield "weights = softmax(scores), row by row", picture["weights"][0, 0], names
+    yield "scores = Q K^T / sqrt(16): one row per query, one column per key", picture["scores"][0], names
+    yield "weights = softmax(scores), row by row", picture["weights"][0], names
     mixed = join_patches(picture["output"][0])
     yield "output = weights V, as a picture: each patch is a mixture of patches", mixed

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from textbook.chapter5_layer import MultiHeadAttention, combine_masks
+from textbook.chapter5_layer import MultiHeadAttention
 
-N, T, S, H = 3, 5, 7, 2
+N, T, H = 3, 5, 2
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -60,10 +60,3 @@ def test_a_query_that_sees_no_key_gets_weights_of_zero_and_passes_on_no_gradient
     (gradient,) = gradients(traced["output"], [x])
     assert gradient.isfinite().all()
     assert (gradient[0] == 0).all() and gradient[1:].abs().sum() > 0
-
-
-def test_the_error_for_a_mask_of_a_wrong_shape_gives_the_shape_and_the_expected_one():
-    with pytest.raises(ValueError, match=r"padding_mask has shape \(3, 5\); expected \(B, S\) = \(3, 7\)"):
-        combine_masks(padding_mask=torch.ones(N, T), shape=(N, T, S))
-    with pytest.raises(ValueError, match=r"attention_mask has shape \(7, 5\); expected \(T, S\) = \(5, 7\)"):
-        combine_masks(attention_mask=torch.ones(S, T), shape=(N, T, S))

@@ -7,7 +7,7 @@ import torch
 from torch import randn
 from torch.nn.functional import scaled_dot_product_attention
 
-from textbook.chapter4_heads import heads_by_loop, heads_in_batch, split_heads
+from textbook.chapter4_heads import heads_by_loop, heads_in_batch
 from textbook.chapter5_layer import MultiHeadAttention, one_head_at_a_time
 
 N, T, S, H, D = 3, 5, 7, 2, 6
@@ -21,8 +21,6 @@ pytestmark = pytest.mark.usefixtures("float64")
 def test_text_1_a_width_that_heads_do_not_divide_is_an_error():
     with pytest.raises(ValueError, match="width=16 cannot be split into n_head=3"):
         MultiHeadAttention(16, 3)
-    with pytest.raises(ValueError, match="a width of 16 cannot be split into n_head=3"):
-        split_heads(randn(N, T, 16), 3)
 
 
 def test_text_1_zero_means_hidden_and_the_three_masks_combine():
