@@ -36,10 +36,10 @@ def test_the_layer_equals_pytorchs_multihead_attention_for_random_shapes_and_mas
             theirs.in_proj_bias.copy_(torch.cat([linear.bias for linear in own_maps.values()]))
         theirs.out_proj.load_state_dict(ours.proj.state_dict())
     inputs = [torch.randn(*shape, requires_grad=True) for shape in ((n, t, width), (n, s, key_size), (n, s, key_size))]
-    padding, between = torch.rand(n, s) < 0.7, torch.rand(t, s) < 0.7
-    padding[:, 0] = between[:, 0] = True
-    actual = ours(*inputs, padding_mask=padding, memory_mask=between)
-    expected, _ = theirs(*inputs, key_padding_mask=~padding, attn_mask=~between, need_weights=False)
+    padding, first, second = (torch.rand(shape) < 0.8 for shape in ((n, s), (t, s), (t, s)))
+    padding[:, 0] = first[:, 0] = second[:, 0] = True
+    actual = ours(*inputs, padding_mask=padding.long(), attention_mask=first.double(), memory_mask=second)
+    expected, _ = theirs(*inputs, key_padding_mask=~padding, attn_mask=~(first & second), need_weights=False)
     torch.testing.assert_close(actual, expected)
     torch.testing.assert_close(gradients(actual, inputs), gradients(expected, inputs))
 

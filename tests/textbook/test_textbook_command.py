@@ -20,7 +20,7 @@ def test_without_a_number_the_textbook_lists_its_chapters_in_order(capsys):
     assert last.endswith("python -m textbook 1")
 
 
-@pytest.mark.parametrize("number", [*range(1, 7), pytest.param(7, marks=pytest.mark.slow), 8, 9])
+@pytest.mark.parametrize("number", [*range(1, 7), 9, *(pytest.param(n, marks=pytest.mark.slow) for n in (7, 8))])
 def test_every_chapter_is_shown_and_its_forms_agree(number, capsys):
     assert textbook([str(number), *(["--steps", "2"] if number in (7, 8) else [])]) == 0
     printed = capsys.readouterr().out

@@ -1,27 +1,52 @@
-"""The statements of the source texts on attention, texts 3 to 5."""
+"""The statements of the source texts on attention that the tests of chapters do not show."""
+
+import math
 
 import pytest
 import torch
 from helpers import make_model
 from torch import randn
+from torch.nn.functional import scaled_dot_product_attention
 
 from model.attention import attend
-from model.scoring import Gaussian, dot, uniform
-from textbook.chapter1_average import average_by_loop, average_by_matrix, average_by_softmax
-from textbook.chapter2_similarity import attend_by_loop, attend_by_matrix
-from textbook.chapter5_layer import MultiHeadAttention
-from textbook.chapter7_gpt import TextbookGPT
-from textbook.chapter9_scores import (
-    epanechnikov_kernel,
-    fit_w,
-    gaussian_kernel,
-    pooling,
-    true_function,
-)
+from model.scoring import Gaussian
+from textbook.chapter4_heads import heads_by_loop, heads_in_batch
+from textbook.chapter5_layer import MultiHeadAttention, one_head_at_a_time
+from textbook.chapter9_scores import epanechnikov_kernel, fit_w, gaussian_kernel, pooling, true_function
 
-N, T, S, H, D, V = 3, 5, 7, 2, 6, 11
+N, T, H, D, V = 3, 5, 2, 6, 11
 
 pytestmark = pytest.mark.usefixtures("float64")
+
+
+# 1. Sequence modelling and multi-head attention
+
+
+def test_text_1_a_width_that_heads_do_not_divide_is_an_error():
+    with pytest.raises(ValueError, match="width=16 cannot be split into n_head=3"):
+        MultiHeadAttention(16, 3)
+
+
+# 2. Multi-head attention from tensors
+
+
+def test_text_2_queries_keys_and_values_of_all_heads_can_be_given_as_batch_length_and_width():
+    q, k, v = randn(N, T, H * D), randn(N, T, H * D), randn(N, T, H * D)
+    expected = [scaled_dot_product_attention(*(x[..., h * D : (h + 1) * D] for x in (q, k, v))) for h in range(H)]
+    for form in (heads_by_loop, heads_in_batch):
+        torch.testing.assert_close(form(q, k, v, H), torch.cat(expected, dim=-1))
+
+
+def test_text_2_the_heads_of_the_layer_use_blocks_of_columns_of_its_maps_and_are_joined_and_mapped():
+    layer, x = MultiHeadAttention(16, H, query_size=10, head_size=3), randn(N, T, 10)
+    heads = []
+    for h in range(H):
+        maps = (layer.query, layer.key, layer.value)
+        q, k, v = (x @ linear.weight.T[:, 3 * h : 3 * (h + 1)] for linear in maps)
+        heads.append(torch.softmax(q @ k.mT / math.sqrt(3), dim=-1) @ v)
+    expected = layer.proj(torch.cat(heads, dim=-1))
+    torch.testing.assert_close(layer(x), expected)
+    torch.testing.assert_close(one_head_at_a_time(layer, x), expected)
 
 
 # 3. Queries, keys, values and attention pooling
@@ -60,13 +85,6 @@ def test_text_3_an_example_at_the_edge_of_a_kernel_has_no_weight_and_no_gradient
     assert (y.item(), w.grad.item()) == (3, 0)
 
 
-@pytest.mark.parametrize("log_kernel", [gaussian_kernel, epanechnikov_kernel])
-def test_text_3_the_width_of_a_pooling_kernel_is_learned(log_kernel):
-    x, xs, ys = torch.linspace(0, 5, 9), torch.rand(20) * 5, randn(20)
-    w = torch.tensor(0.7, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda w: pooling(x, xs, ys, log_kernel, w=w)["prediction"], w)
-
-
 def test_text_3_a_learned_width_predicts_left_out_examples_better_than_a_fixed_one():
     torch.manual_seed(1)
     xs = torch.sort(torch.rand(50) * 5).values
@@ -83,49 +101,11 @@ def test_text_3_a_learned_width_predicts_left_out_examples_better_than_a_fixed_o
     assert learned == pytest.approx(best, rel=0.01)
 
 
-# 4. Self-attention from first principles
-
-
-def test_text_4_the_loop_and_the_matrix_form_of_self_attention_without_parameters_are_equal():
-    x = randn(N, T, D) / 2
-    weights = torch.exp(torch.einsum("bic,bjc->bij", x, x))
-    expected = torch.einsum("bij,bjc->bic", weights / weights.sum(2, keepdim=True), x)
-    torch.testing.assert_close(attend_by_matrix(x)["y"], expected)
-    torch.testing.assert_close(attend(x, x, x, score=dot), expected)
-    torch.testing.assert_close(torch.stack([attend_by_loop(sequence) for sequence in x]), expected)
-
-
-def test_text_4_permuting_the_sequence_permutes_the_output_and_changes_nothing_else():
-    layer, x, order = MultiHeadAttention(8, H), randn(N, T, 8), torch.randperm(T)
-    for attention in (layer, lambda x: attend_by_matrix(x)["y"]):
-        torch.testing.assert_close(attention(x[:, order]), attention(x)[:, order])
-
-
 # 5. Predicting the next character
 
 
-def test_text_5_the_average_of_the_past_by_loop_triangle_and_masked_softmax_of_zeros_is_the_uniform_score():
-    x = randn(N, T, D)
-    expected = torch.stack([x[:, : t + 1].sum(1) / (t + 1) for t in range(T)], dim=1)
-    tril = torch.ones(T, T).tril()
-    for y in (average_by_loop(x), average_by_matrix(x, tril)["y"], average_by_softmax(x, tril)["y"]):
-        torch.testing.assert_close(y, expected)
-    torch.testing.assert_close(attend(x, x, x, score=uniform, causal=True), expected)
-
-
-def gpts():
-    sizes = {"n_layer": 2, "n_head": 2, "n_embd": 12, "block_size": 16}
-    for model in (make_model(V, **sizes), TextbookGPT(V, **sizes)):
-        with torch.no_grad():
-            for p in model.parameters():
-                p.copy_(torch.randn_like(p) * 0.3)
-        yield model
-
-
-@pytest.mark.parametrize("model", list(gpts()), ids=["GPT", "TextbookGPT"])
-def test_text_5_only_attention_moves_information_between_positions(model):
-    model.double()
-    ids = torch.randint(V, (1, T))
+def test_text_5_only_attention_moves_information_between_positions():
+    model, ids = make_model(V).double(), torch.randint(V, (1, T))
     changed = (ids + 1) % V
     changed[0, 3] = ids[0, 3]  # every character but this one
     assert not torch.allclose(model(ids)[0, 3], model(changed)[0, 3])
