@@ -1,7 +1,6 @@
 import ast
 import dataclasses
 import functools
-import re
 import subprocess
 import sys
 import tomllib
@@ -65,12 +64,6 @@ def test_the_settings_of_a_model_can_be_read_without_importing_torch():
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
-def test_no_two_classes_share_a_name():
-    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in product_files()]
-    classes = Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
-    assert [name for name, n in classes.items() if n > 1] == []
-
-
 def test_only_the_run_and_the_optimiser_share_the_name_of_a_setting_so_labels_of_sweeps_can_leave_out_the_section():
     sections = typing.get_type_hints(Config).values()
     counts = Counter(field.name for section in sections for field in dataclasses.fields(section))
@@ -78,15 +71,13 @@ def test_only_the_run_and_the_optimiser_share_the_name_of_a_setting_so_labels_of
 
 
 def libraries(nodes):
-    """Return the libraries that statements import, or ask for by name, without Python's own."""
+    """Return the libraries that statements import, without Python's own."""
     found = set()
     for node in nodes:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             found.add(node.module)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("importorskip"):
-            found |= {name.value for name in node.args[:1] if isinstance(name, ast.Constant)}
     return {name.partition(".")[0] for name in found} - sys.stdlib_module_names
 
 
@@ -98,26 +89,6 @@ def test_every_command_checks_the_libraries_that_it_imports():
     assert used.pop("experiments") - {*LIBRARIES} == {"matplotlib", "scipy"}
     assert used.pop("page") - {*LIBRARIES} == {"jinja2"}
     assert set().union(*used.values()) - {"train", "sample"} == {*LIBRARIES}
-
-
-def declared(*files):
-    lines = [line for name in files for line in (ROOT / name).read_text(encoding="utf-8").splitlines()]
-    names = {re.match(r"[\w-]*", line)[0] for line in lines}
-    return names | {"yaml" for name in names if name == "pyyaml"}
-
-
-def test_every_library_that_is_imported_is_declared():
-    """requirements.txt has what every module needs, .ci/requirements.txt also what single functions and tests need."""
-    always, anywhere = set(), set()
-    product = product_files()
-    files = {*product, *(ROOT / "tests").rglob("*.py"), *(ROOT / ".ci").rglob("*.py")}
-    for file in files:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        anywhere |= libraries(ast.walk(tree))
-        always |= libraries(tree.body) if file in product else set()
-    ours = {*PACKAGES, "tests", *(file.stem for file in files)}
-    assert always - ours == declared("requirements.txt") - {"pyyaml", "pytest"}
-    assert anywhere - ours - declared("requirements.txt", ".ci/requirements.txt") == set()
 
 
 def test_pyproject_requirements_and_citation_say_the_same():

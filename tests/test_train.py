@@ -17,7 +17,6 @@ from helpers import losses, make_state, metrics, resume, run_differences, train_
 import cli.startup
 import sample
 import train
-from data import sources
 from experiments.report.__main__ import main as report
 from training.log.sentences import introduction
 from training.runs.checkpoint import load_checkpoint
@@ -154,17 +153,6 @@ def test_any_text_can_be_trained_on_and_sampled(workplace, capsys):
     assert sampled.startswith(text[:5])
     assert set(sampled) <= set(text)
     assert len(sampled) == 5 + 20 + 1
-
-
-def test_if_the_download_fails_nothing_is_trained_and_the_error_says_what_to_do(workplace, monkeypatch, capsys):
-    monkeypatch.setitem(sources.NAMED, "story", sources.Download("http://127.0.0.1:9/story.txt", "0" * 64))
-    assert train.main(["--config", "tiny.yaml", "data.corpus=story"]) == 2
-    *downloads, error = capsys.readouterr().err.splitlines()
-    assert all(line.startswith("Downloading ") for line in downloads)
-    assert error.startswith("train.py: the corpus story could not be downloaded (")
-    assert "set CORPUS_MIRROR to a folder or URL" in error
-    assert error.endswith("or name the bundled text, selmere, instead")  # by an option of any command
-    assert not (workplace / "runs").exists()
 
 
 def test_a_later_run_of_one_process_does_not_count_the_time_of_an_earlier_one(workplace, monkeypatch):

@@ -1,6 +1,7 @@
 import math
 import re
 from itertools import chain, combinations, pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from matplotlib.figure import Figure
 
 from textbook.__main__ import CHAPTERS, written
 from textbook.__main__ import main as textbook
+from textbook.chapter9_scores import draw, examples_and_kernels, pooling
 
 
 def test_without_a_number_the_textbook_lists_its_chapters_in_order(capsys):
@@ -76,22 +78,17 @@ def test_weights_of_heads_are_a_picture_of_tenths_with_names_for_rows_and_column
     assert written("Weights", weights, ("x", "yes"), "abcabc") == expected
 
 
-def test_the_drawn_fits_of_chapter_9_are_sums_of_weighted_examples(monkeypatch, capsys):
+def test_the_drawn_fits_of_chapter_9_are_those_of_its_kernels(monkeypatch):
     figures = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: figures.append(figure))
-    assert textbook(["9", "--output", "never_written.png"]) == 0
-    pairs = figures[0].axes  # and three bars of colours
-    for above, below in zip(pairs[0:3], pairs[3:6], strict=True):
-        examples, truth, fit = above.lines
-        assert [line.get_label() for line in above.lines] == ["examples", "true function", "attention"]
-        x, xs, ys = fit.get_xdata(), examples.get_xdata(), examples.get_ydata()
-        kind, w = above.get_title().partition(", ")[0], float(re.search(r"w = ([\d.]+)", above.get_title())[1])
-        u = (np.array(x)[:, None] - np.array(xs)) * w
-        weights = np.maximum(1 - u**2, 0) if kind == "Epanechnikov" else np.exp(-(u**2) / 2)
-        weights /= weights.sum(axis=1, keepdims=True)
-        assert np.array(below.images[0].get_array()) == pytest.approx(weights, abs=0.005)
-        assert np.array(fit.get_ydata()) == pytest.approx(weights @ np.array(ys), abs=0.01)
-        assert np.array(truth.get_ydata()) == pytest.approx(2 * np.sin(x) + np.array(x) ** 0.8)
+    draw(Path("never_written.png"))
+    xs, ys, x, kernels = examples_and_kernels()
+    axes, n = figures[0].axes, len(kernels)
+    for above, below, (name, (kernel, w)) in zip(axes[:n], axes[n : 2 * n], kernels.items(), strict=True):
+        pooled = pooling(x, xs, ys, kernel, w=w)
+        assert (above.get_title(), above.lines[2].get_label()) == (name, "attention")
+        assert above.lines[2].get_ydata() == pytest.approx(pooled["prediction"].numpy())
+        assert np.array(below.images[0].get_array()) == pytest.approx(pooled["weights"].numpy())
 
 
 @pytest.fixture
