@@ -3,7 +3,6 @@
 It needs Chromium, its driver and selenium.
 """
 
-import argparse
 import sys
 import time
 from pathlib import Path
@@ -17,7 +16,6 @@ FOLDER = ROOT / "page/pictures"
 
 
 def main() -> None:
-    argparse.ArgumentParser("tests.pictures", description=__doc__).parse_args()
     browser = Browser()
     FOLDER.mkdir(exist_ok=True)
     for name, width, height in (("desk", 1280, 900), ("desk_dark", 1280, 900), ("phone", 390, 844)):

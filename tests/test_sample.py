@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, TINY_TEXT, train_tiny
+from conftest import ROOT, TINY_TEXT
 from helpers import assert_mistake, read_available, train_run
 
 import sample
 from training.copied import longest_stretch
 from training.runs.checkpoint import load_checkpoint, save_checkpoint
-from training.sampling import StopText
+from training.sampling import StopText, TextSampler
 from training.trained_model import load_model
 
 
@@ -46,13 +46,15 @@ def test_a_prompt_of_many_characters_can_be_continued(written):
     assert len(written("--prompt", "98 bottles of beer" * 6_000, "--length", 5)) == 18 * 6_000 + 5 + 1
 
 
-def test_many_samples_are_the_same_texts_as_few(written):
-    """They are sampled in batches of at most 64."""
+def test_many_samples_are_the_same_texts_as_few_and_at_most_64_are_sampled_at_once(written, monkeypatch):
+    batches, stream = [], TextSampler.stream
+    monkeypatch.setattr(TextSampler, "stream", lambda *a, **b: batches.append(b.get("streams")) or stream(*a, **b))
     alone, many = (written("--length", 30, "--prompt", "99 bot", "--samples", n) for n in (1, 130))
     numbers, texts = zip(*re.findall(r"--- sample (\d+) ---\n(99 bot.{30})\n\n", many, re.DOTALL), strict=True)
     assert list(numbers) == [str(n) for n in range(1, 131)]
     assert len(set(texts)) == 130
     assert texts[0] + "\n" == alone
+    assert batches == [None, range(64), range(64, 128), range(128, 130)]
     for n in (2, 64, 65):
         few = written("--length", 30, "--prompt", "99 bot", "--samples", n)
         assert few == many.partition(f"--- sample {n + 1} ---\n")[0]
@@ -66,21 +68,6 @@ def test_the_last_line_gives_the_speed_of_all_texts_together(trained, monkeypatc
     n, seconds, speed = re.fullmatch(line, errors.splitlines()[-1]).groups()
     assert int(n) == len(output) - 3 * len("--- sample 1 ---\n99 bot\n\n")
     assert float(seconds) == pytest.approx(int(n) / float(speed.replace(",", "")), abs=0.01)
-
-
-@pytest.mark.slow
-def test_memory_does_not_grow_with_the_number_of_samples(tmp_path):
-    """The key-value cache of one stream of this model has 2 MB."""
-    shape = ["model.n_layer=4", "model.n_head=2", "model.n_embd=128", "model.block_size=512", "data.corpus=selmere"]
-    train_tiny(tmp_path, *shape, "train.max_steps=1", "train.sample_length=0")
-    code = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL);"
-    code += "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)"
-    peaks = []
-    for n in (64, 320):
-        arguments = ["--samples", str(n), "--length", "2", "--device", "cpu"]
-        command = [sys.executable, "-c", code, sys.executable, str(ROOT / "sample.py"), *arguments]
-        peaks.append(int(subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, timeout=180).stdout))
-    assert peaks[1] - peaks[0] < 100e6
 
 
 @pytest.mark.parametrize("samples", [1, 3])

@@ -22,20 +22,16 @@ TEXTBOOK_CONFIG = ROOT / "configs" / "shakespeare_gpt2_cpu.yaml"
 
 def under_textbook_names(tensors):
     """Return the weights or gradients of a GPT, named and split as in the one-file model."""
-    renamed = {
-        name: tensors[name]
-        for name in ("token_embedding.weight", "position_embedding.weight", "norm.weight", "lm_head.weight")
-    }
-    for i in range(SIZES["n_layer"]):
-        block = f"blocks.{i}"
-        renamed[f"{block}.attention_norm.weight"] = tensors[f"{block}.attention_norm.weight"]
-        renamed[f"{block}.feed_forward_norm.weight"] = tensors[f"{block}.mlp_norm.weight"]
-        renamed[f"{block}.attention.proj.weight"] = tensors[f"{block}.attention.proj.weight"]
-        renamed[f"{block}.up.weight"] = tensors[f"{block}.mlp.up.weight"]
-        renamed[f"{block}.down.weight"] = tensors[f"{block}.mlp.proj.weight"]
-        qkv = tensors[f"{block}.attention.qkv.weight"].unflatten(0, (3, SIZES["n_head"], -1))  # (3, H, D, C)
-        for name, heads in zip(("query", "key", "value"), qkv, strict=True):
-            renamed |= {f"{block}.attention.heads.{h}.{name}.weight": weight for h, weight in enumerate(heads)}
+    renamed = {}
+    for name, x in tensors.items():
+        if "qkv" in name:
+            maps = x.unflatten(0, (3, SIZES["n_head"], -1))  # (3, H, D, C)
+            for part, heads in zip(("query", "key", "value"), maps, strict=True):
+                renamed |= {name.replace("qkv", f"heads.{h}.{part}"): weight for h, weight in enumerate(heads)}
+        else:
+            for ours, theirs in {"mlp.up": "up", "mlp.proj": "down", "mlp_norm": "feed_forward_norm"}.items():
+                name = name.replace(ours, theirs)
+            renamed[name] = x
     return renamed
 
 
