@@ -34,7 +34,7 @@ Next: python -m textbook 3 gives each word three vectors, and hides the future.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from timeit import timeit
@@ -122,24 +122,21 @@ def draw(path: Path) -> None:
     figure = Figure(figsize=(12, 5.5), layout="constrained")
     chosen, fitted = figure.subplots(1, 2)
     _, films = fit_features(torch.tensor(LIKES, dtype=torch.float64), 2)
-    _draw_points(chosen, USERS, "^", "user")
-    _draw_points(chosen, FILMS, "o", "film")
+    _draw_points(chosen, USERS, marker="^", color="tab:blue", label="user")
+    _draw_points(chosen, FILMS, color="tab:orange", label="film")
+    _draw_points(fitted, dict(zip(NAMES, films.tolist(), strict=True)), color="tab:orange")
     chosen.set(title="Chosen features", xlabel="romance", ylabel="action")
-    fitted_films = {name: (x, y) for name, (x, y) in zip(NAMES, films.tolist(), strict=True)}
-    _draw_points(fitted, fitted_films, "o", "film")
     fitted.set(title="Features fitted to what six users liked", xlabel="feature 1", ylabel="feature 2")
-    for axes in (chosen, fitted):
-        axes.axhline(0, color="tab:gray", linewidth=0.8)
-        axes.axvline(0, color="tab:gray", linewidth=0.8)
-        axes.margins(0.25)
-        axes.set_aspect("equal", "datalim")
     chosen.legend()
     figure.savefig(path, dpi=120)
 
 
-def _draw_points(axes: Axes, points: Mapping[str, tuple[float, float]], marker: str, label: str) -> None:
-    colour = {"user": "tab:blue", "film": "tab:orange"}[label]
-    axes.scatter(*zip(*points.values(), strict=True), marker=marker, color=colour, label=label)
-    for i, (name, point) in enumerate(points.items()):
+def _draw_points(axes: Axes, points: Mapping[str, Sequence[float]], **style) -> None:
+    axes.scatter(*zip(*points.values(), strict=True), **style)
+    for i, (name, (x, y)) in enumerate(points.items()):
         side = "left" if i % 2 else "right"  # so that names of neighbours do not overlap
-        axes.annotate(name, point, xytext=(8 if i % 2 else -8, 0), textcoords="offset points", ha=side, va="center")
+        axes.annotate(name, (x, y), xytext=(8 if i % 2 else -8, 0), textcoords="offset points", ha=side, va="center")
+    axes.axhline(0, color="tab:gray", linewidth=0.8)
+    axes.axvline(0, color="tab:gray", linewidth=0.8)
+    axes.margins(0.25)
+    axes.set_aspect("equal", "datalim")
