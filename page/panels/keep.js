@@ -1,6 +1,7 @@
-// Keeping what was trained here: as a page, or as a checkpoint for Python.
+// Keeping what was trained here: as a page, as a checkpoint for Python, or as a picture.
 
 import { byId, enable, makeButtons, say } from "./elements.js";
+import { pictureOf } from "./picture.js";
 import { checkpointOf, download, pageOf, titleOf } from "./save.js";
 
 const ASIDE = "If no file appears, open this page in a tab of its own.";
@@ -12,6 +13,7 @@ export class Keep {
     makeButtons({
       "save-page": () => byId("with-text").showModal(),
       "save-checkpoint": () => this.save("safetensors", (...given) => this.checkpoint(...given)),
+      "save-picture": () => this.save("png", (run) => pictureOf(document.title, run.writes.rows, run.loss.now)),
     });
     byId("with-text").onsubmit = ({ submitter: { value: answer } }) => {
       if (answer) this.save("html", (...given) => this.page(...given, answer === "with"));
@@ -21,7 +23,7 @@ export class Keep {
     });
   }
 
-  // Whether a model has learned something since it was saved.
+  // Whether a model has learned something since it was saved as a page or as a checkpoint.
   get isUnsaved() {
     const run = this.runOf();
     const { now, models } = this.kept;
@@ -29,7 +31,7 @@ export class Keep {
   }
 
   describe() {
-    for (const id of ["save-page", "save-checkpoint"]) enable(id, this.runOf()?.now?.characters);
+    for (const id of ["save-page", "save-checkpoint", "save-picture"]) enable(id, this.runOf()?.now?.characters);
   }
 
   // Saves a file of the model that is shown, at its best. contentOf(run, i, best): returns the content of the file.
@@ -40,11 +42,13 @@ export class Keep {
     try {
       const best = (await run.weights(true))[i];
       const content = await contentOf(run, i, best);
-      const name = `gpt-${titleOf(run.configs[i]).replace(" ", "-")}-${best.characters}.${ending}`;
+      const isPicture = ending === "png";
+      const { characters } = isPicture ? now : best;
+      const name = `gpt-${titleOf(run.configs[i]).replace(" ", "-")}-${characters}.${ending}`;
       download(name, content);
       if (this.kept.now !== now) this.kept = { now, models: new Set() };
-      this.kept.models.add(i);
-      const isEarlier = best.characters < now.characters;
+      if (!isPicture) this.kept.models.add(i);
+      const isEarlier = characters < now.characters;
       const which = isEarlier ? `It is the model at its best, with a loss of ${best.loss.toFixed(3)}. ` : "";
       const use = ending === "safetensors" ? `In the project: python sample.py --checkpoint ${name}. ` : "";
       say(`The browser now saves ${name}. ${which}${use}${ASIDE}`, byId("kept"), false);
