@@ -50,7 +50,7 @@ export class Loss {
       ...now.map((each, i) => ({ ...each, colour: `var(--series-${i})` })),
     ];
     const guesses = lines ? Object.entries(LINES).map(([line, label]) => [lines[line], label]) : [];
-    drawChart(byId("curve"), curves, guesses);
+    drawChart(byId("curve"), curves, guesses, differenceOf(now));
     const rows = this.isElsewhere ? [] : [...known, ...earlier];
     byId("runs").replaceChildren(...rows.map((each, i) => this.rowOf(each, i)));
     byId("runs").closest("table").classList.toggle("empty", !rows.length);
@@ -72,4 +72,10 @@ function comparisonOf([a, b]) {
   const { title } = difference < 0 ? b : a;
   const ahead = title.startsWith("1 ") ? "is ahead" : "are ahead";
   return `At ${inShort(at)} characters, ${title} ${ahead} by ${Math.abs(difference).toFixed(3)}. One seed proves little.`;
+}
+
+// Returns the differences of two curves at the characters that both have; none without a second one.
+function differenceOf([a, b]) {
+  if (!b || a.points.length !== b.points.length) return [];
+  return a.points.flatMap(([x, loss], i) => (x && x === b.points[i][0] ? [[x, b.points[i][1] - loss]] : []));
 }
