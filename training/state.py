@@ -191,19 +191,14 @@ def origin_of(corpus: Corpus, runtime: Runtime) -> dict[str, Any]:
     ancestor: SHA-256 of the weights that it started with, if they are those of another model; see `adopt`. arithmetic:
     with the same, runs on two devices differ in the last bits only. earlier: see `earlier_values`.
     """
+    characters = corpus.vocabulary.characters
     return {
         "text": corpus.digest[:16] + (f" and {corpus.val_digest[:16]}" if corpus.n_train is not None else ""),
-        "vocabulary": fingerprint(corpus.vocabulary.characters),
+        "vocabulary": f"{len(characters)} characters ({hashlib.sha256(characters.encode()).hexdigest()[:8]})",
         "ancestor": None,
         "arithmetic": f"{str(runtime.dtype).removeprefix('torch.')} on {runtime.device.type}",
         "earlier": {},
     }
-
-
-def fingerprint(characters: str) -> str:
-    """Return a vocabulary as an origin has it."""
-    digest = hashlib.sha256(characters.encode()).hexdigest()
-    return f"{len(characters)} characters ({digest[:8]})"
 
 
 def part_of(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

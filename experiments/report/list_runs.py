@@ -35,6 +35,7 @@ def list_runs(root: Path = RUNS) -> str:
         settings.append({key: spoken(value) for key, value in identity.items()})
     keys = dict.fromkeys(key for values in settings for key in values)
     usual = {key: Counter(values.get(key) for values in settings).most_common(1)[0][0] for key in keys}
+    usual["error"] = None  # always shown
     for line, values in zip(lines, settings, strict=True):
         line.append(" ".join(f"{key}={value}" for key, value in values.items() if value != usual[key]))
     head = ["run", "state", "validation loss", "time", "settings that differ from those of most runs"]
