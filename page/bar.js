@@ -1,7 +1,6 @@
 // The bar: what is trained, on which text, for how long, and the button that does the next sensible thing.
 
-import { adopt } from "./compute/vocabulary.js";
-import { unpack, unzipped } from "./compute/weights.js";
+import { unzipped } from "./compute/weights.js";
 import { byId, enable, grouped, make, makeButtons, oneAtATime, say } from "./panels/elements.js";
 import { spokenTime } from "./panels/learned.js";
 import { Run } from "./run.js";
@@ -11,13 +10,13 @@ const TICK_MS = 250; // of the clock
 const OWN = "own";
 
 export class Bar {
-  // training: what models are trained with here, see `make_page` in models.py. own: the state of a model of this page
-  // that can be trained further, if there is one. onChange(text): what is known or can be done has changed.
-  constructor(training, own, { desk, loss }, onChange) {
-    Object.assign(this, { training, own, desk, loss, onChange, trainer: null, file: null, text: null, run: null });
+  // training: what models are trained with here, see `make_page` in models.py. onChange(text): what is known or can be
+  // done has changed.
+  constructor(training, { desk, loss }, onChange) {
+    Object.assign(this, { training, desk, loss, onChange, trainer: null, file: null, text: null, run: null });
     Object.assign(this, { form: byId("bar"), noted_ms: 0, isBeginning: false, words: "", error: "" });
     this.openText = oneAtATime(() => this.open());
-    this.offer();
+    byId("source").append(make("option", byId("corpus").dataset.name, { value: "" }));
     this.listen();
     makeButtons({
       go: () => this.try(() => this.go()),
@@ -25,16 +24,6 @@ export class Bar {
     });
     setInterval(() => this.showClock(), TICK_MS);
     this.describe();
-  }
-
-  offer() {
-    const { form, training, own } = this;
-    for (const saved of form.querySelectorAll(`[value=${OWN}]`)) saved.remove(); // by a browser, with the page
-    if (own) byId("size").append(make("option", `${own.name}, further`, { value: OWN }));
-    if (own && !training.isBundled) byId("size").value = OWN;
-    const { name } = byId("corpus").dataset;
-    if (!name) byId("source").options[0]?.remove();
-    else byId("source").options[0].textContent = name;
   }
 
   listen() {
@@ -71,9 +60,8 @@ export class Bar {
     this.openText();
   }
 
-  // Returns the settings of the models that the form describes. A model that trains further keeps its own.
+  // Returns the settings of the models that the form describes.
   get configs() {
-    if (this.from) return [this.from.header.config];
     const [n_layer, n_embd, block_size] = byId("size").value.split(" ").map(Number);
     const { n_head, beside } = this.form.elements;
     const heads = new Set([n_head.value, beside.value || n_head.value]);
@@ -84,14 +72,9 @@ export class Bar {
     return Number(this.form.elements.seconds.value);
   }
 
-  // Returns the model of this page with which training begins; null: with new weights.
-  get from() {
-    return byId("size").value === OWN ? this.own : null;
-  }
-
   // What distinguishes runs but for their time.
   get key() {
-    return JSON.stringify([this.configs, Boolean(this.from), this.text?.key]);
+    return JSON.stringify([this.configs, this.text?.key]);
   }
 
   // Does something that the visitor asks for. Its error is shown, unless another run has begun meanwhile.
@@ -114,27 +97,20 @@ export class Bar {
     this.describe();
     try {
       const given = byId("source").value === OWN ? this.file : await textOfPage();
-      this.text = given && (await this.opened(given));
-      this.words = this.text ? wordsOn(this.text) : "Choose a text of your own.";
+      const found = await this.trainer.ask("open", { bytes: given.bytes, kernels: this.training.kernels });
+      const key = JSON.stringify([given.name, found.n, found.lines]); // the same for the same text
+      this.text = { ...given, ...found, key };
+      this.words = `${grouped(found.n)} characters, ${grouped([...found.characters].length)} different.`;
     } catch ({ message }) {
       this.error = message;
     }
     this.describe();
   }
 
-  // Returns what is known of a text, given its name and its bytes.
-  async opened(given) {
-    const found = await this.trainer.ask("open", { bytes: given.bytes, kernels: this.training.kernels });
-    const key = JSON.stringify([given.name, found.n, found.lines]); // the same for the same text
-    return { ...given, ...found, key };
-  }
-
   // Shows what is known of the text, and what can be done.
   describe() {
     const { run, text } = this;
     const { elements } = this.form;
-    if (this.from) elements.n_head.value = this.from.header.config.n_head; // it keeps its own
-    for (const choice of this.form.querySelectorAll("fieldset")) choice.disabled = Boolean(this.from);
     for (const radio of elements.beside) radio.disabled = radio.value === elements.n_head.value;
     if (elements.beside.value === elements.n_head.value) elements.beside[0].checked = true;
     say(this.error || this.words, byId("said"), this.error !== "");
@@ -177,14 +153,13 @@ export class Bar {
   }
 
   async beginRun() {
-    const { trainer, text, configs, from, key, training } = this;
+    const { trainer, text, configs, key, training } = this;
     const { optim, train } = training.settings;
-    const weights = from && (await weightsOf(from, text.characters));
-    await trainer.ask("begin", { models: configs, optim, batch: train.batch_size, seed: train.seed, weights });
+    await trainer.ask("begin", { models: configs, optim, batch: train.batch_size, seed: train.seed });
     this.run?.end();
     const parts = { desk: this.desk, loss: this.loss, lookAlikes: training.look_alikes };
     const onChange = () => this.describe();
-    this.run = new Run({ trainer, text, configs, ancestor: from?.name, key, ...parts, onChange });
+    this.run = new Run({ trainer, text, configs, key, ...parts, onChange });
     this.trainer = null; // it is the run's
     await this.run.begin();
     this.openText(); // for another run
@@ -193,13 +168,5 @@ export class Bar {
 
 async function textOfPage() {
   const { dataset, textContent } = byId("corpus");
-  if (!dataset.name) return null;
   return { name: dataset.name, bytes: new Uint8Array(await unzipped(textContent)), isOfPage: true };
-}
-
-const wordsOn = ({ n, characters }) => `${grouped(n)} characters, ${grouped([...characters].length)} different.`;
-
-// Returns the weights of a model of this page, with the vocabulary of another text.
-async function weightsOf({ header, weights, characters: known }, characters) {
-  return [adopt(await unpack(header.tensors, weights), known, characters)];
 }

@@ -18,7 +18,6 @@ function begin() {
   const states = JSON.parse(byId("models-of-this-page").textContent);
   for (const state of states) Object.assign(state.header, vocabularyOf(state.characters, training.look_alikes));
   const [first] = states;
-  training.isBundled &&= !first.isTrainedHere; // a page that was saved
   const opening = inBox(first.opening, first.characters);
   const own = states.map((state, i) => new Model(state, i));
   const loss = new Loss();
@@ -26,18 +25,16 @@ function begin() {
   const desk = new Desk(opening, () => showTabs(desk, bar?.run, own));
   const keep = new Keep(source, training.settings, () => bar?.run);
   desk.show(own, 0);
-  const hasItsText = training.isBundled || first.isTrainedHere;
   const showLosses = (text) => {
     const curves = states.map((state) => ({ title: state.name, points: state.points }));
-    if (!bar?.run) loss.showElsewhere(curves, text?.isOfPage && hasItsText ? text.lines : null);
+    if (!bar?.run) loss.showElsewhere(curves, first.is_bundled && text?.isOfPage ? text.lines : null);
   };
-  const further = states.find((state) => state.can_train);
-  bar = new Bar(training, further, { desk, loss }, (text) => {
+  bar = new Bar(training, { desk, loss }, (text) => {
     keep.describe();
     showTabs(desk, bar?.run, own);
     showLosses(text);
   });
-  byId("learned").append(make("p", "Nothing yet: press Train.", { className: "note" }));
+  byId("learned").append(make("p", "Nothing yet: Train makes a new model.", { className: "note" }));
   const writes = new Writes([""]);
   if (!first.is_prompt) writes.show(first.points.at(-1)?.[0] ?? 0, [[...opening].slice(0, 60).join("")]);
   bar.openText();

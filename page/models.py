@@ -10,7 +10,6 @@ from typing import Any
 from cli.hints import PROJECT
 from data.sources import BUNDLED
 from data.vocabulary import LOOK_ALIKES
-from model.config import LayerShape, ModelConfig
 from page.template import render
 from page.weights import payload, zipped
 from training.config_file import load_config
@@ -24,9 +23,6 @@ HERE = Path(__file__).parent
 KERNELS = "kernels_fma.wasm", "kernels.wasm"  # the faster one first, which some browsers do not know
 OPENING = 120  # characters that a model writes for its page
 ADDRESS = ""  # of the project, for the foot of every page: set it when you publish
-# Settings that may differ from those of configs/page.yaml in a model that a page trains further.
-CHOSEN = ("n_layer", "n_head", "n_kv_head", "n_embd", "head_size", "block_size", "logit_softcap")
-UNUSED = ("dropout", "attention", "ngram_rows", "ngram_dropout")
 
 
 def make_page(
@@ -42,15 +38,17 @@ def make_page(
     of the heads of each model, see `experiments.heads`.
     """
     described = [describe(*each) for each in zip(opened, measured, strict=False)]
-    described[0]["opening"] = opened[0].generate(length=OPENING) if text is None else text
-    described[0]["is_prompt"] = text is not None
     is_bundled = opened[0].path.resolve() == BUNDLED_MODEL.resolve() and len(opened) == 1 and not title
+    described[0] |= {
+        "opening": opened[0].generate(length=OPENING) if text is None else text,
+        "is_prompt": text is not None,
+        "is_bundled": is_bundled,
+    }
     config = load_config(PROJECT / "configs/page.yaml")
     training = {
         "settings": dataclasses.asdict(config),
         "kernels": [base64.b64encode((HERE / "compute" / name).read_bytes()).decode() for name in KERNELS],
         "look_alikes": LOOK_ALIKES,
-        "isBundled": is_bundled,
     }
     promise = (
         "It reads a text, guesses each next character, and learns from its mistakes."
@@ -71,17 +69,6 @@ def make_page(
     )
 
 
-def can_train(config: ModelConfig) -> bool:
-    """Return whether train.js can train a model with these settings further."""
-    page = load_config(PROJECT / "configs/page.yaml").model
-    others_agree = dataclasses.replace(page, **{name: getattr(config, name) for name in CHOSEN + UNUSED}) == config
-    if not (others_agree and config.n_layer and isinstance(config.n_head, int)):
-        return False
-    H, D = config.n_head, config.layers[0].head_size
-    is_plain = config.layers[0] == LayerShape(H, H, D) and config.n_embd == H * D
-    return is_plain and D % 4 == 0 and config.block_size % 4 == 0 and config.logit_softcap > 0
-
-
 def describe(trained: TrainedModel, measured: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return what a page knows of a model: its weights, and the losses of its run over the characters it read."""
     run, config = RunFolder(trained.run_folder) if trained.run_folder else None, trained.checkpoint.config
@@ -96,7 +83,6 @@ def describe(trained: TrainedModel, measured: Mapping[str, Any] | None) -> dict[
         "about": f"It has {n:,} parameters, and learned to predict the next character of {text}.",
         "header": header | {"measured": measured},
         "weights": weights,
-        "can_train": can_train(config.model),
         "characters": trained.vocabulary.characters,
         "points": [(step * config.tokens_per_step, loss) for step, loss in losses],
         "stop": "\n" if config.data.lines else None,

@@ -14,16 +14,15 @@ const LENGTHS = [80, 36]; // of the sample of one model, and of each of two, whi
 export class Run {
   // trainer: it has begun with models of these configs. text: the answer of `open` in trainer.js, with the name and the
   // bytes of the text. onChange() follows each change of what can be done.
-  constructor({ trainer, text, configs, ancestor, key, desk, loss, lookAlikes, onChange }) {
-    Object.assign(this, { trainer, text, configs, ancestor, key, desk, loss, lookAlikes, onChange });
+  constructor({ trainer, text, configs, key, desk, loss, lookAlikes, onChange }) {
+    Object.assign(this, { trainer, text, configs, key, desk, loss, lookAlikes, onChange });
     Object.assign(this, { history: [], isTraining: false, models: [] });
-    const further = ancestor ? ", further" : "";
-    this.titles = configs.map((config) => titleOf(config) + further);
+    this.titles = configs.map(titleOf);
     this.writer = new Engine("reader"); // so that a sample leaves alone what the visitor's models do
     this.look = oneAtATime(() => this.showAndWrite().catch((error) => desk.sayError(error)));
     this.writes = new Writes(this.titles);
     this.learned = new Learned(this.titles, text.lines);
-    if (!ancestor) this.titles.forEach((_, i) => this.learned.tell(i, "A new model begins, which knows nothing."));
+    this.titles.forEach((_, i) => this.learned.tell(i, "A new model begins, which knows nothing."));
     loss.begin(this.titles, text);
   }
 

@@ -17,6 +17,10 @@ from training.runtime import choose_runtime
 from training.state import TrainingState
 
 KERNELS = [base64.b64encode((ROOT / "page/compute" / name).read_bytes()).decode() for name in KERNEL_FILES]
+SET_WEIGHTS = """const setWeights = (gpt, given) => {
+  for (const [name, { weight }] of Object.entries(gpt.parameters)) weight.values.set(given[name]);
+};
+"""
 BATCH, N_STEPS = 3, 3
 OPTIM = OptimConfig(lr=0.012, weight_decay=0.1, lm_head_weight_decay=0.3, warmup_steps=2, decay_fraction=0.6)
 TEXT = "".join(f"{i} men went to mow, {i} times {i * i}.\n" for i in range(99))

@@ -468,8 +468,4 @@ export class LearningGPT {
   copyWeights() {
     return mapValues(this.parameters, ({ weight }) => weight.values.slice());
   }
-
-  setWeights(weights) {
-    for (const [name, { weight }] of Object.entries(this.parameters)) weight.values.set(weights[name]);
-  }
 }

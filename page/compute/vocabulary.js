@@ -33,20 +33,3 @@ export function vocabularyOf(known, lookAlikes) {
   const start = known.includes("\n") ? "\n" : [...known][0];
   return { characters: inBox(known, known), labels: [...known].map(visible), alike, start: inBox(start, known) };
 }
-
-// Returns a model's weights for another vocabulary, as `adopt` of training/runs/differences.py: new characters get the
-// mean row.
-export function adopt(weights, before, now) {
-  const rows = new Map([...before].map((character, row) => [character, row]));
-  const adopted = { ...weights };
-  for (const name of ["token_embedding.weight", "lm_head.weight"]) {
-    const C = weights[name].length / rows.size;
-    const row = (i) => weights[name].subarray(i * C, (i + 1) * C);
-    const mean = new Float32Array(C).map(
-      (_, c) => [...rows.values()].reduce((sum, i) => sum + row(i)[c], 0) / rows.size,
-    );
-    adopted[name] = new Float32Array([...now].length * C);
-    [...now].forEach((each, i) => adopted[name].set(rows.has(each) ? row(rows.get(each)) : mean, i * C));
-  }
-  return adopted;
-}

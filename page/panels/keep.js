@@ -11,13 +11,10 @@ export class Keep {
   constructor(source, settings, runOf) {
     Object.assign(this, { source, settings, runOf, kept: { now: null, models: new Set() } });
     makeButtons({
-      "save-page": () => byId("with-text").showModal(),
+      "save-page": () => this.save("html", (...given) => this.page(...given)),
       "save-checkpoint": () => this.save("safetensors", (...given) => this.checkpoint(...given)),
       "save-picture": () => this.save("png", (run) => pictureOf(document.title, run.writes.rows, run.loss.now)),
     });
-    byId("with-text").onsubmit = ({ submitter: { value: answer } }) => {
-      if (answer) this.save("html", (...given) => this.page(...given, answer === "with"));
-    };
     addEventListener("beforeunload", (event) => {
       if (this.isUnsaved) event.preventDefault();
     });
@@ -58,9 +55,9 @@ export class Keep {
   }
 
   // Returns the page of the best weights of model i, which opens with what it wrote.
-  async page(run, i, best, withText) {
+  async page(run, i, best) {
     const state = { ...run.stateOf(i, best), opening: run.writes.rows.at(-1).texts[i].trim() };
-    return pageOf(this.source, state, withText ? run.text : null);
+    return pageOf(this.source, state);
   }
 
   async checkpoint(run, i, { step, loss, weights }) {
@@ -71,7 +68,6 @@ export class Keep {
       corpus: run.text,
       progress: { step, windows, elapsed_s: run.now.seconds, best_loss: loss, best_step: step },
       weights,
-      ancestor: run.ancestor,
     });
   }
 }

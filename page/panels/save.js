@@ -23,8 +23,6 @@ export function stateOf({ name, text, config, weights, points, lookAlikes }) {
       ...vocabularyOf(text.characters, lookAlikes),
     },
     weights,
-    can_train: true,
-    isTrainedHere: true,
     characters: text.characters,
     points,
     stop: null,
@@ -38,8 +36,8 @@ async function sha256(bytes) {
 
 // Returns the bytes of a checkpoint: see training/runs/checkpoint.py. settings: a Config, whose model may have `layers`,
 // too. corpus: the name, the characters by their ids, and the bytes of the text. progress: see Progress in
-// training/state.py. weights: Float32Arrays by their names. ancestor: the model that training began with, in words.
-export async function checkpointOf({ settings, corpus, progress, weights, ancestor = null }) {
+// training/state.py. weights: Float32Arrays by their names.
+export async function checkpointOf({ settings, corpus, progress, weights }) {
   const { characters } = corpus;
   const { layers: _, ...model } = settings.model;
   const data = { ...settings.data, corpus: corpus.name };
@@ -50,7 +48,7 @@ export async function checkpointOf({ settings, corpus, progress, weights, ancest
   const origin = {
     text: digest.slice(0, 16),
     vocabulary: `${[...characters].length} characters (${ofCharacters})`,
-    ancestor,
+    ancestor: null,
     arithmetic: "float32 in a browser",
     earlier: {},
   };
@@ -78,10 +76,9 @@ export async function checkpointOf({ settings, corpus, progress, weights, ancest
   return content;
 }
 
-// Returns this page with a model in place of its own ones, and with a text to train on, or without one. source: a clone
-// of the document's element, made before scripts changed it. state: see `stateOf`. corpus: the name and the bytes of the
-// text, or null.
-export async function pageOf(source, state, corpus) {
+// Returns this page with a model in place of its own ones. source: a clone of the document's element, made before scripts
+// changed it. state: see `stateOf`.
+export async function pageOf(source, state) {
   const page = source.cloneNode(true);
   const strangers = ":scope > :not(head, body), :scope > * > :not([data-own])"; // such as those of an extension
   page.querySelectorAll(strangers).forEach((each) => each.remove());
@@ -92,9 +89,6 @@ export async function pageOf(source, state, corpus) {
   page.querySelector("#models-of-this-page").textContent = json;
   page.querySelector("title").textContent = page.querySelector("h1").textContent = state.name;
   page.querySelector("#promise").textContent = `${state.about} Nothing leaves your computer.`;
-  const text = page.querySelector("#corpus");
-  text.textContent = corpus ? await zipped(new Blob([corpus.bytes])) : "";
-  text.dataset.name = corpus ? corpus.name : "";
   page.querySelector("#warning")?.remove(); // it is on two models
   return `<!doctype html>\n<html lang="en">${page.innerHTML}</html>\n`;
 }

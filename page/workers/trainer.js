@@ -45,15 +45,14 @@ const TRAINER = {
     };
   },
 
-  // Makes models for the text, with new weights or with those given. models: their settings.
-  async begin({ models: configs, optim, batch, seed, weights }) {
+  // Makes models for the text. models: their settings.
+  async begin({ models: configs, optim, batch, seed }) {
     const T = configs[0].block_size;
     const advice = `The text is too short: a context of ${T} needs ${10 * (T + 1)} characters.`;
     if (text.heldOut.length <= T) throw new Error(advice);
-    models = configs.map((config, i) => {
+    models = configs.map((config) => {
       const gpt = new LearningGPT(config, text.V, batch, inWebAssembly(kernel));
-      if (weights) gpt.setWeights(weights[i]);
-      else gpt.initialise(makeNormal(makeRandom(seed)));
+      gpt.initialise(makeNormal(makeRandom(seed)));
       return { gpt, step: 0, best: { loss: Infinity }, trainLosses: [] };
     });
     run = { optim, batch, T, uniform: makeRandom(~seed), steps: 0, seconds: 0, from: 0, until: 0, firstStep: 0 };

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,6 @@ from helpers import assert_mistake, models_in
 
 from experiments.heads.__main__ import main as heads_command
 from page.__main__ import main as page_command
-from page.models import can_train
-from training.config_file import load_config
 from training.runs.find_checkpoint import BUNDLED_MODEL
 
 
@@ -107,24 +104,3 @@ def test_a_page_opens_in_a_browser_that_leaves_the_terminal_alone_and_in_no_othe
 @pytest.mark.parametrize("command", [page_command, heads_command])
 def test_a_page_shows_one_model_or_two(trained, capsys, command):
     assert_mistake(capsys, command, ["--checkpoint", *["runs/tiny"] * 3], "--checkpoint takes one model or two")
-
-
-@pytest.mark.parametrize(
-    ("settings", "can"),
-    [
-        ({}, True),
-        ({"n_head": 4, "n_kv_head": 4, "head_size": 16, "logit_softcap": 2.0, "dropout": 0.1}, True),
-        ({"n_embd": 60, "n_head": 2}, False),  # 30 channels in a head
-        ({"n_kv_head": 1}, False),
-        ({"n_head": (4, 2)}, False),
-        ({"block_size": 30}, False),
-        ({"logit_softcap": 0.0}, False),
-        ({"ngrams": (2,)}, False),
-        ({"positions": "alibi"}, False),
-        ({"qk_norm": False}, False),
-    ],
-    ids=str,
-)
-def test_the_page_trains_further_what_it_could_have_trained(settings, can):
-    recipe = load_config(ROOT / "configs/page.yaml").model
-    assert can_train(replace(recipe, **settings)) is can

@@ -49,9 +49,6 @@ DRAWN = """window.drawn = [];
       drawn.push(text);
       fillText.call(this, text, ...place);
     }"""
-FIRST_LOSS = """const remember = () => (window.first ??= byId("keys").textContent.match(".*further"));
-    new MutationObserver(remember).observe(byId("keys"), { childList: true });
-    byId("go").click()"""
 
 
 @pytest.fixture(scope="module")
@@ -125,8 +122,8 @@ def test_a_checkpoint_from_the_page_is_sampled_scored_on_its_text_trained_furthe
     assert r"next character of bottles &lt;&amp;&gt;.txt" in make_page([trained])
 
 
-def test_a_saved_page_has_the_model_bit_by_bit_its_text_and_no_stranger_and_can_be_saved_again(page, model, tmp_path):
-    assert ask(page, model, 'answer(pageOf(source, state, corpus).then((html) => download("mine.html", html)))') is None
+def test_a_saved_page_has_the_model_bit_by_bit_the_play_and_no_stranger_and_can_be_saved_again(page, model, tmp_path):
+    assert ask(page, model, 'answer(pageOf(source, state).then((html) => download("mine.html", html)))') is None
     page.wait_for((saved := tmp_path / "mine.html").exists)
     assert len(page.find("#warning")) == len(page.find("html > aside")) == len(page.find("div.stranger")) == 1
     page.open_page(saved)
@@ -141,8 +138,8 @@ def test_a_saved_page_has_the_model_bit_by_bit_its_text_and_no_stranger_and_can_
             new TextDecoder("utf-8", { ignoreBOM: true }).decode(content), byId("corpus").dataset.name]));"""
     weights, opening, text, name = ask(page, model, script)
     assert weights == {name: x.flatten().tolist() for name, x in model.state_dict().items()}
-    assert (opening, text, name) == (TEXT[:10], TEXT, "bottles <&>.txt")
-    assert ask(page, model, "answer(pageOf(source, state, corpus))") == saved.read_text("utf-8")
+    assert (opening, text, name) == (TEXT[:10], NAMED["selmere"].read_text("utf-8"), "Selmere, a short play")
+    assert ask(page, model, "answer(pageOf(source, state))") == saved.read_text("utf-8")
     script = """const reader = new Model(state, 0);
         answer(reader.read("9 bottles").then(() => reader.reading.next.map(([, share]) => share)));"""
     ids = torch.from_numpy(Vocabulary(CHARACTERS).encode("9 bottles").astype(np.int64))
@@ -160,12 +157,10 @@ def train_until(page, condition, **fields):
     page.wait_for(lambda: page.find("#go")[0].text == "▶ Go on")
 
 
-def saved(page, tmp_path, kind, answer=None):
+def saved(page, tmp_path, kind):
     """Press a button that saves, and return the file, and what the page says of it."""
     ending, before = {"page": "html", "checkpoint": "safetensors", "picture": "png"}[kind], set(tmp_path.iterdir())
     page.click(f"#save-{kind}")
-    if answer:
-        page.click(f"#with-text [value={answer}]")
     page.wait_for(lambda: {each for each in tmp_path.iterdir() if each.suffix == f".{ending}"} - before)
     (file,) = {each for each in tmp_path.iterdir() if each.suffix == f".{ending}"} - before
     page.wait_for(lambda: file.name in page.find("#kept")[0].text)
@@ -229,46 +224,30 @@ def test_of_a_model_that_learns_a_text_by_heart_the_best_weights_are_saved(page,
     trained = load_model(file, "cpu", text=tmp_path / "short.txt")
     assert known_loss(trained) == pytest.approx(best, abs=6e-4)
     assert file.stem == f"gpt-4-heads-{8 * 64 * trained.checkpoint.step}"
-    file, _ = saved(page, tmp_path, "page", "without")
+    file, _ = saved(page, tmp_path, "page")
     page.open_page(file)
     page.wait_for(lambda: loss_of(page, "") == best)
 
 
 @pytest.mark.slow
-def test_a_page_without_its_text_has_no_part_of_it_and_one_with_it_trains_on(page, tmp_path):
+def test_a_saved_page_has_no_part_of_the_text_and_trains_a_new_model_on_the_play(page, tmp_path):
     text = "".join(f"{i * i * 7919 % 99991} {i * 31 % 97} boats 😀\r\n" for i in range(500))
     (tmp_path / "mine.txt").write_text(text, "utf-8", newline="")
     page.find("#file")[0].send_keys(str(tmp_path / "mine.txt"))
-    page.wait_for(lambda: "Windows" in page.find("#said")[0].text)
+    page.wait_for(lambda: "8,384 characters" in page.said())
     train_until(page, lambda: len(page.find("#samples tr")) > 2, size="1 32 32", n_head=2)
-    page.click("#save-page")
-    page.click("#with-text [value='']")  # Cancel
-    without, _ = saved(page, tmp_path, "page", "without")
-    html, written = without.read_text("utf-8"), text.replace("\r\n", "\\n")
+    file, message = saved(page, tmp_path, "page")
+    loss = loss_of(page, message)
+    html, written = file.read_text("utf-8"), text.replace("\r\n", "\\n")
     html = re.sub(r'"opening":"(\\.|[^"])*"|[\w+/=]{1000,}', "", html)
-    assert re.search('<script type="text/plain" id="corpus" data-name="" data-own="">\\s*</script>', html)
     assert [written[i : i + 30] for i in range(len(written) - 30) if written[i : i + 30] in html] == []
-    kept = without.rename(tmp_path / "without.html")
-    withal, message = saved(page, tmp_path, "page", "with")
-    loss, lines = loss_of(page, message), lines_of(page)
-    page.open_page(kept)
-    page.wait_for(lambda: page.find("#said")[0].text == "Choose a text of your own.")
-    assert (page.texts("#source option"), page.can_press("#go"), lines_of(page)) == ([], False, [])
-    page.paste(text + "🙃")
+    page.open_page(file)
     page.wait_for(lambda: page.can_press("#go"))
-    page.open_page(withal)
-    page.wait_for(lambda: page.can_press("#go"))
-    assert page.texts("#source option") == ["mine.txt"]
-    chosen = page.texts("#size option:checked, #bar :checked + b")
-    assert chosen == ["2", "none", "2 heads, trained here, further"]
-    assert (loss_of(page, ""), lines_of(page)) == (loss, lines)  # on the same characters
     assert page.find("#promise")[0].text.endswith("mine.txt. Nothing leaves your computer.")
-    page.execute_script(FIRST_LOSS)
-    page.wait_for(lambda: len(page.find("#samples tr")) > 2)
-    assert page.execute_script("return first") == [f"{loss:.3f}2 heads, further"]
-    page.click("#go")
-    page.wait_for(lambda: page.find("#go")[0].text == "▶ Go on")
+    assert (loss_of(page, ""), lines_of(page)) == (loss, [])
+    assert page.texts("#source option") == ["Selmere, a short play"]
+    assert page.said() == "171,949 characters, 60 different."
+    train_until(page, lambda: len(page.find("#samples tr")) > 2, size="1 32 32", n_head=4)
+    assert page.texts("#tabs button") == ["4 heads", "2 heads, trained here"]
     file, _ = saved(page, tmp_path, "checkpoint")
-    again = load_checkpoint(file)
-    assert again.origin["ancestor"] == "2 heads, trained here"
-    assert again.corpus["name"] == "mine.txt"
+    assert load_checkpoint(file).corpus["name"] == "Selmere, a short play"

@@ -3,10 +3,8 @@
 import unicodedata
 
 import pytest
-import torch
 from helpers import make_checkpoint
 from page_numbers import labelled
-from torch.testing import assert_close
 
 from data.vocabulary import LOOK_ALIKES, Vocabulary
 from page.models import make_page
@@ -64,19 +62,6 @@ def test_the_page_reads_the_characters_that_the_vocabulary_has_and_those_that_lo
     return_ = "␍" if "\n" in known else "\n"
     assert found["characters"] == vocabulary.characters.replace("\r", return_)
     assert found["start"] == vocabulary.default_prompt.replace("\r", return_)
-
-
-def test_a_model_that_trains_on_with_another_text_has_a_mean_row_for_each_new_character(page):
-    before, now = "\nab😀", "\nb€😀"
-    names = ("token_embedding.weight", "lm_head.weight", "blocks.0.mlp.up.weight")
-    weights = {name: torch.randn(len(before), 3) for name in names}
-    script = """const weights = Object.entries(arguments[0]).map(([name, x]) => [name, Float32Array.from(x.flat())]);
-        const adopted = Object.entries(adopt(Object.fromEntries(weights), arguments[1], arguments[2]));
-        return Object.fromEntries(adopted.map(([name, x]) => [name, [...x]]))"""
-    found = page.execute_script(script, {name: x.tolist() for name, x in weights.items()}, before, now)
-    for name, x in weights.items():
-        expected = x if "mlp" in name else torch.stack((x[0], x[2], x.mean(0), x[3]))
-        assert_close(torch.tensor(found[name]).view(len(now), 3), expected)
 
 
 def test_only_models_that_trained_side_by_side_are_compared(page):

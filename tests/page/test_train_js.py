@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from page_trainer import BATCH, KERNELS, N_STEPS, OPTIM, in_json, new_run
+from page_trainer import BATCH, KERNELS, N_STEPS, OPTIM, SET_WEIGHTS, in_json, new_run
 from torch.testing import assert_close
 
 from training.optim.schedule import lr_factor
@@ -37,9 +37,9 @@ return Object.fromEntries(Object.entries(gpt.parameters).map(([name, {{ weight, 
   return [name, [[...gradient.values], slopes]];
 }}));
 """
-STEPS = f"""
+STEPS = f"""{SET_WEIGHTS}
 const gpt = new LearningGPT(config, V, B, {COMPILED});
-gpt.setWeights(Object.fromEntries(Object.entries(weights).map(([name, values]) => [name, Float32Array.from(values)])));
+setWeights(gpt, weights);
 const losses = starts.map((places, i) => gpt.learn(Uint16Array.from(ids), places, optim, factors[i]));
 const plain = Object.entries(gpt.copyWeights()).map(([name, values]) => [name, [...values]]);
 return {{ losses, weights: Object.fromEntries(plain) }};

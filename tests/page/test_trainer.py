@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from page_trainer import BATCH, KERNELS, OPTIM, held_out_loss, in_json, new_run
+from page_trainer import BATCH, KERNELS, OPTIM, SET_WEIGHTS, held_out_loss, in_json, new_run
 from torch.testing import assert_close
 
 from training.optim.schedule import lr_factor
@@ -19,9 +19,10 @@ CONFIG = {"n_layer": 1, "n_head": 2, "n_embd": 16, "block_size": 16, "logit_soft
 ENCODED = "const encoded = (text) => new TextEncoder().encode(text);"
 BEGIN = (
     ENCODED
+    + SET_WEIGHTS
     + """
 await TRAINER.open({ bytes: encoded(text), kernels });
-const begin = (models, weights) => TRAINER.begin({ models, optim, batch, seed: 1, weights });
+const begin = (models) => TRAINER.begin({ models, optim, batch, seed: 1 });
 const plain = (weights) => Object.fromEntries(Object.entries(weights).map(([name, values]) => [name, [...values]]));
 """
 )
@@ -81,7 +82,7 @@ def test_the_held_out_loss_is_that_of_pytorch_on_the_same_characters_whatever_th
     browser, tmp_path, length, block_size
 ):
     state = new_run(tmp_path, text=length * TEXT, block_size=block_size)
-    code = "await begin([config], [weights]); return [heldOutLoss(models[0].gpt)]"
+    code = "await begin([config]); setWeights(models[0].gpt, weights); return [heldOutLoss(models[0].gpt)]"
     (found,) = ask(browser, code, text=length * TEXT, **in_json(state.model))
     ids = torch.from_numpy(state.split.validation[:].astype("int64"))
     assert_close(found, held_out_loss(state.model, ids), rtol=0, atol=1e-5)
