@@ -68,27 +68,14 @@ function alibiSlopes(H) {
   return [...slopes(n), ...slopes(2 * n).filter((_, i) => i % 2 === 0)].slice(0, H);
 }
 
-// Scoring functions: each takes the weights of a layer's score, then a query (D,), then the key (D,) to score.
-const SCORES = {
-  uniform: () => () => () => 0,
-  dot: () => (q) => (k) => dot(q, k),
-  scaled_dot: () => (q) => (k) => dot(q, k) / Math.sqrt(q.length),
-  additive: (layer) => (q) => {
-    const mapped = linear(q, layer.query); // (hidden,)
-    return (k) => linear(add(mapped, linear(k, layer.key)).map(Math.tanh), layer.weight)[0];
-  },
-  gaussian: (layer) => (q) => (k) => {
-    const distances = q.map((each, i) => (each - k[i]) * layer.w[0]);
-    return -dot(distances, distances) / 2;
-  },
-};
+// Returns how well a query q (D,) and a key k (D,) match.
+export const scaledDot = (q, k) => dot(q, k) / Math.sqrt(q.length);
 
 // Returns what a query q (D,) at position t takes from the values v (t + 1, D) by the match of their keys k (t + 1, D).
 // The end of the loops is the causal mask: position t does not see those after it.
-function attend(q, k, v, t, score, slope) {
-  const match = score(q);
+function attend(q, k, v, t, slope) {
   const scores = new Float64Array(t + 1);
-  for (let s = 0; s <= t; s++) scores[s] = match(k[s]) - slope * (t - s);
+  for (let s = 0; s <= t; s++) scores[s] = scaledDot(q, k[s]) - slope * (t - s);
   const weights = softmax(scores); // (t + 1,)
   const output = new Float64Array(q.length);
   for (let s = 0; s <= t; s++) {
@@ -125,7 +112,7 @@ const VALUES = {
   positions: ["rope", "learned", "alibi", "none"],
   norm: Object.keys(NORMS),
   mlp: Object.keys(NONLINEARITIES),
-  score: Object.keys(SCORES),
+  score: ["scaled_dot"],
   qk_norm: [false, true],
 };
 const SHAPES = ["layers", "n_layer", "n_head", "n_kv_head", "n_embd", "head_size", "block_size", "bias", "conv_width"];
@@ -183,15 +170,12 @@ export class GPT {
   makeLayer({ n_head: H, n_kv_head: K, head_size: D }, l, tensors) {
     const { config } = this;
     const own = (name) => partOf(tensors, `blocks.${l}.${name}`);
-    const tensor = (name) => tensors[`blocks.${l}.attention.${name}`];
-    const [query, key, weight] = ["query", "key", "weight"].map((name) => own(`attention.score.${name}`));
-    const learned = tensor("qk_norm.log_scale"); // the length of normalised queries
+    const lengths = Array.from(tensors[`blocks.${l}.attention.qk_norm.log_scale`] ?? [], Math.exp);
     return {
       H,
       K,
       D,
-      score: SCORES[config.score]({ query, key, weight, w: tensor("score.w") }),
-      scales: learned ? Array.from(learned, Math.exp) : Array(H).fill(Math.sqrt(D)),
+      scales: lengths.map((each) => each / Math.sqrt(D)), // of normalised queries, of each head
       slopes: config.positions === "alibi" ? alibiSlopes(H) : Array(H).fill(0),
       rotations: config.positions === "rope" ? rotaryTable(D, config.block_size) : null,
       qkv: own("attention.qkv"),
@@ -295,7 +279,7 @@ export class GPT {
     for (let i = 0; i < H + 2 * K; i++) {
       let y = all.slice(i * D, (i + 1) * D); // a query, a key or a value
       const isValue = i >= H + K;
-      if (this.config.qk_norm && !isValue) y = rmsNorm(y, { factor: i < H ? scales[i] / Math.sqrt(D) : 1 });
+      if (this.config.qk_norm && !isValue) y = rmsNorm(y, { factor: i < H ? scales[i] : 1 });
       if (rotations && !isValue) y = rotate(y, rotations[t]);
       vectors[i][t] = y;
     }
@@ -311,12 +295,12 @@ export class GPT {
   // Returns what head h of layer l computes at position t: its query and output (D,), keys and values (t + 1, D), and
   // the scores and weights (t + 1,) of the positions up to t.
   head(l, h, t) {
-    const { H, K, vectors, score, slopes } = this.layers[l];
+    const { H, K, vectors, slopes } = this.layers[l];
     const group = Math.floor(h / (H / K));
     const query = vectors[h][t];
     const keys = vectors[H + group];
     const values = vectors[H + K + group];
-    return { query, keys, values, ...attend(query, keys, values, t, score, slopes[h]) };
+    return { query, keys, values, ...attend(query, keys, values, t, slopes[h]) };
   }
 
   // Returns what a head's output (D,) adds to the residual stream: (C,).

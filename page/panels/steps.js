@@ -4,13 +4,6 @@ import { byId, make } from "./elements.js";
 
 const CHANNELS = 5; // of a vector, the first ones
 const VECTORS = ["q", "k", "v", "output", "added"]; // the tables of them
-const SCORES = {
-  scaled_dot: "q @ k.transpose(1, 2) / k.size(-1) ** 0.5  # / sqrt(D) keeps their variance near 1",
-  dot: "q @ k.transpose(1, 2)",
-  uniform: "torch.zeros(B, T, T)",
-  additive: "self.score.weight(torch.tanh(self.score.query(q)[:, :, None] + self.score.key(k)[:, None])).squeeze(-1)",
-  gaussian: "-((q[:, :, None] - k[:, None]) * self.score.w).pow(2).sum(-1) / 2",
-};
 // Which numbers go into row i and column j of a table, by their table: [row, column], or a whole row or column.
 const SOURCES = {
   scores: (i, j) => ({ q: [i], k: [j] }),
@@ -25,9 +18,8 @@ const decimal = (x) => (x === -Infinity ? "-\u221e" : digits(x)).replace("-", "\
 
 // Returns the lines of code, each with the tables of its results, rows of numbers by their names. answer: that of `head`
 // in reader.js.
-export function linesOf({ qk_norm, positions, score }, { q, k, v, scores, weights, outputs, added }) {
-  const scale = score === "scaled_dot" ? "scale / q.size(-1) ** 0.5 * " : ""; // the other scores have no scale
-  const normalised = qk_norm ? `\nq, k = ${scale}rms_norm(q), rms_norm(k)` : "";
+export function linesOf({ qk_norm, positions }, { q, k, v, scores, weights, outputs, added }) {
+  const normalised = qk_norm ? "\nq, k = scale / q.size(-1) ** 0.5 * rms_norm(q), rms_norm(k)" : "";
   const rotated = positions === "rope" ? "\nq, k = rotate(q), rotate(k)  # by their positions" : "";
   const sloped = positions === "alibi" ? "\nscores = scores - slope * distance" : "";
   const tril = scores.map((row, i) => row.map((_, j) => Number(j <= i)));
@@ -36,7 +28,10 @@ export function linesOf({ qk_norm, positions, score }, { q, k, v, scores, weight
   return [
     ['self.register_buffer("tril", torch.tril(torch.ones(block_size, block_size)), persistent=False)', { tril }],
     [`q, k, v = self.query(x), self.key(x), self.value(x)  # (B, T, D) each${normalised}${rotated}`, { q, k, v }],
-    [`scores = ${SCORES[score]}${sloped}`, { scores }],
+    [
+      `scores = q @ k.transpose(1, 2) / k.size(-1) ** 0.5  # / sqrt(D) keeps their variance near 1${sloped}`,
+      { scores },
+    ],
     [
       'scores = scores.masked_fill(self.tril[:T, :T] == 0, float("-inf"))  # hide the future',
       { "masked scores": masked },

@@ -1,6 +1,6 @@
 // Answers the page's questions about one model, in a thread of its own: the page never waits for arithmetic.
 
-import { GPT, softmax, windowStart } from "../compute/gpt.js";
+import { GPT, scaledDot, softmax, windowStart } from "../compute/gpt.js";
 import { rolesOn } from "../compute/roles.js";
 import { makeDraw, probabilities } from "../compute/sampling.js";
 import { unpack } from "../compute/weights.js";
@@ -171,7 +171,7 @@ function placesToShow(weights) {
 // Returns the score (n, n) of each query for each key (n, D) of head h in layer l, also for those that the mask hides,
 // given the positions (n,) of both.
 function unmaskedScores(l, h, found, keys, places) {
-  const { score, slopes } = gpt.layers[l];
+  const { slopes } = gpt.layers[l];
   const distance = (i, j) => places[i] - places[j];
-  return found.map(({ query }, i) => keys.map((key, j) => score(query)(key) - slopes[h] * distance(i, j)));
+  return found.map(({ query }, i) => keys.map((key, j) => scaledDot(query, key) - slopes[h] * distance(i, j)));
 }

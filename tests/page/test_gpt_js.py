@@ -39,12 +39,12 @@ NUMBERS = {  # what is repeated is drawn more often
     "ngram_dropout": (0.0, 0.5),
     "longest_copy": (0, 3, 5),
     "logit_softcap": (0.0, 2.0, 15.0),
-    "score": ("scaled_dot",) * 3,
 }
 KINDS = get_type_hints(ModelConfig, include_extras=True)
 NAMES = {name: [each for each in rules_of(kind) if isinstance(each, str)] for name, kind in KINDS.items()}
 BOTH = {name: (False, True) for name, kind in get_type_hints(ModelConfig).items() if kind is bool}
 VALUES = {name: (*NUMBERS.get(name, ()), *NAMES[name], *BOTH.get(name, ())) for name in KINDS}
+VALUES["score"] = ("scaled_dot",)
 WORKER = """
 onmessage = async ({ data: { header, weights, texts, off, prompt, length, scored } }) => {
   try {
@@ -142,15 +142,21 @@ def test_the_random_settings_include_every_value_of_every_setting():
         assert {getattr(config, name) for config in drawn()} == {*values}
 
 
-@pytest.mark.parametrize("setting", ["positions", "norm", "mlp", "score", "qk_norm", "a_new_setting"])
-def test_the_page_refuses_a_model_with_a_setting_or_name_that_it_does_not_implement(page, setting):
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        *((name, "unheard-of") for name in ("positions", "norm", "mlp", "score", "qk_norm", "a_new_setting")),
+        *(("score", name) for name in NAMES["score"] if name != "scaled_dot"),
+    ],
+)
+def test_the_page_refuses_a_model_with_a_setting_or_name_that_it_does_not_implement(page, setting, value):
     _, header, weights, _ = packed(ModelConfig(n_embd=12, n_head=2))
     script = """const [{ config, tensors }, weights, done] = arguments, build = (found) => new GPT(config, found);
         unpack(tensors, weights).then(build).then(() => done("built"), ({ message }) => done(message))"""
     assert page.execute_async_script(script, header, weights) == "built"
-    header["config"][setting] = "unheard-of"
+    header["config"][setting] = value
     assert page.execute_async_script(script, header, weights) == (
-        f"gpt.js does not implement model.{setting}=unheard-of, so this page cannot show the model"
+        f"gpt.js does not implement model.{setting}={value}, so this page cannot show the model"
     )
 
 

@@ -34,10 +34,7 @@ MODELS = {  # with other code in each
     "rotary": {},
     "GPT-2": {"norm": "layer", "positions": "learned", "qk_norm": False, "bias": True, "mlp": "gelu"},
     "ALiBi, shared keys": {"positions": "alibi", "n_embd": 18, "n_head": 3, "n_kv_head": 1},
-    "dot": {"score": "dot", "qk_norm": False},
-    "additive": {"score": "additive"},
-    "gaussian": {"score": "gaussian", "positions": "none"},
-    "uniform": {"score": "uniform"},
+    "no positions": {"positions": "none"},
 }
 
 
@@ -109,8 +106,7 @@ def test_the_numbers_of_a_head_are_what_the_code_beside_them_computes(page, floa
     assert places == sorted(places)
     assert places[-1] == CHOSEN
     assert len(places) == SHOWN
-    if settings.get("score") != "uniform":
-        assert {*weights.topk(3).indices.tolist()} <= {*places}
+    assert {*weights.topk(3).indices.tolist()} <= {*places}
 
 
 def inputs_of(model, ids):
@@ -133,7 +129,7 @@ def variables_of(block, x):
         return lambda y: F.linear(y, attention.qkv.weight[channels], bias[channels].to(y.dtype))
 
     head = nn.Module()
-    head.query, head.key, head.value, head.score = part(1), part(H + group), part(H + K + group), attention.score
+    head.query, head.key, head.value = part(1), part(H + group), part(H + K + group)
     steps = torch.arange(T)
 
     def rotate(y):
@@ -142,14 +138,12 @@ def variables_of(block, x):
         turned = torch.complex(a, b) * torch.polar(torch.ones_like(angles), angles)
         return torch.cat((turned.real, turned.imag), dim=-1)
 
-    has_scale = attention.qk_norm is not None and attention.qk_norm.log_scale is not None
     functions = {"self": head, "torch": torch, "F": F, "rotate": rotate}
     functions["rms_norm"] = lambda y: F.rms_norm(y, (D,), eps=2**-23)
     sizes = {
         "x": x,
-        "B": 1,
         "T": T,
         "block_size": T,
-        "scale": attention.qk_norm.log_scale[1].exp() if has_scale else None,
+        "scale": attention.qk_norm and attention.qk_norm.log_scale[1].exp(),
     }
     return functions | sizes | {"slope": alibi_slopes(H)[1], "distance": steps[:, None] - steps}
