@@ -11,6 +11,7 @@ from training.runs.find_checkpoint import BUNDLED_MODEL
 SHORT = NAMED["selmere"].read_text(encoding="utf-8")[:3000]
 SMALL = "1 32 32"
 MAPS = "return [...document.querySelectorAll('.head canvas')].map((each) => each.toDataURL())"
+ROOM = "const rows = document.querySelector('#loss .rows'); return rows.clientHeight - rows.scrollHeight"
 COUNT = """window.changes = { samples: 0, net: 0 };
     for (const id in changes) {
       const options = { childList: true, subtree: true, attributeFilter: ["width"] };
@@ -145,17 +146,18 @@ def test_a_run_stays_as_a_grey_curve_and_a_row_until_another_text_is_learned(bro
     visit(n_head=1, size=SMALL, seconds=2)
     press(browser, "Train longer")
     ((_, *figures),) = browser.rows("#runs tr")
-    browser.choose(n_head=8)
+    browser.choose(n_head=8, beside=4)
     press(browser, "Train longer")
-    assert [name for name, *_ in browser.rows("#runs tr")] == ["8 heads", "1 head, before"]
-    assert browser.rows("#runs tr")[1][1:] == figures
+    assert [name for name, *_ in browser.rows("#runs tr")] == ["8 heads", "4 heads", "1 head, before"]
+    assert browser.rows("#runs tr")[2][1:] == figures
+    assert browser.execute_script(ROOM) >= 0
     strokes = [each.get_attribute("stroke") for each in browser.find("#curve polyline")]
-    assert strokes == ["var(--faint)", "var(--series-0)"]
+    assert strokes[:3] == ["var(--faint)", "var(--series-0)", "var(--series-1)"]
     browser.paste(SHORT)
     browser.wait_for(lambda: browser.said().startswith("3,000 characters"))
     assert label(browser) == "Train"
     press(browser, "Train longer")
-    assert [name for name, *_ in browser.rows("#runs tr")] == ["8 heads"]
+    assert [name for name, *_ in browser.rows("#runs tr")] == ["8 heads", "4 heads"]
 
 
 @pytest.mark.slow
