@@ -25,14 +25,11 @@ function begin() {
   const desk = new Desk(opening, () => showTabs(desk, bar?.run, own));
   const keep = new Keep(source, training.settings, () => bar?.run);
   desk.show(own, 0);
-  const showLosses = (text) => {
-    const curves = states.map((state) => ({ title: state.name, points: state.points }));
-    if (!bar?.run) loss.showElsewhere(curves, first.is_bundled && text?.isOfPage ? text.lines : null);
-  };
+  const curves = states.map((state) => ({ title: state.name, points: state.points }));
   bar = new Bar(training, { desk, loss }, (text) => {
     keep.describe();
     showTabs(desk, bar?.run, own);
-    showLosses(text);
+    if (!bar?.run) loss.showElsewhere(curves, first.is_bundled && text?.isOfPage ? text.lines : null);
   });
   byId("learned").append(make("p", "Nothing yet: Train makes a new model.", { className: "note" }));
   const writes = new Writes([""]);

@@ -55,16 +55,15 @@ export class Keep {
   }
 
   // Returns the page of the best weights of model i, which opens with what it wrote.
-  async page(run, i, best) {
+  page(run, i, best) {
     const state = { ...run.stateOf(i, best), opening: run.writes.rows.at(-1).texts[i].trim() };
     return pageOf(this.source, state);
   }
 
-  async checkpoint(run, i, { step, loss, weights }) {
-    const { train, data, optim } = this.settings;
-    const windows = step * train.batch_size;
+  checkpoint(run, i, { step, loss, weights }) {
+    const windows = step * this.settings.train.batch_size;
     return checkpointOf({
-      settings: { data, optim, model: run.configs[i], train },
+      settings: { ...this.settings, model: run.configs[i] },
       corpus: run.text,
       progress: { step, windows, elapsed_s: run.now.seconds, best_loss: loss, best_step: step },
       weights,

@@ -15,7 +15,7 @@ export class Loss {
 
   // Shows the losses of models that were trained elsewhere, [{ title, points: [[characters, loss], ...] }, ...], beside
   // those of simple guesses on the same characters, if they are known.
-  showElsewhere(curves, lines = null) {
+  showElsewhere(curves, lines) {
     Object.assign(this, { now: curves, lines, isElsewhere: true });
     this.draw();
   }

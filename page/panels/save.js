@@ -34,12 +34,11 @@ async function sha256(bytes) {
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-// Returns the bytes of a checkpoint: see training/runs/checkpoint.py. settings: a Config, whose model may have `layers`,
-// too. corpus: the name, the characters by their ids, and the bytes of the text. progress: see Progress in
-// training/state.py. weights: Float32Arrays by their names.
+// Returns the bytes of a checkpoint: see training/runs/checkpoint.py. settings: a Config. corpus: the name, the characters
+// by their ids, and the bytes of the text. progress: see Progress in training/state.py. weights: Float32Arrays by their
+// names.
 export async function checkpointOf({ settings, corpus, progress, weights }) {
   const { characters } = corpus;
-  const { layers: _, ...model } = settings.model;
   const data = { ...settings.data, corpus: corpus.name };
   const train = { ...settings.train, max_steps: Math.max(progress.step, 1) };
   const encoder = new TextEncoder();
@@ -55,13 +54,13 @@ export async function checkpointOf({ settings, corpus, progress, weights }) {
   const metadata = {
     sha256: NO_CHECKSUM,
     format: FORMAT,
-    settings: JSON.stringify({ ...settings, model, data, train }),
+    settings: JSON.stringify({ ...settings, data, train }),
     vocabulary: JSON.stringify(characters),
     corpus: JSON.stringify({ name: corpus.name, digest, n_train: null }),
     origin: JSON.stringify(origin),
     progress: JSON.stringify(progress),
   };
-  const tensors = layoutOf(weights, model.n_embd);
+  const tensors = layoutOf(weights, settings.model.n_embd);
   const places = Object.entries(tensors).map(([name, { offset, shape }]) => {
     const place = { dtype: "F32", shape, data_offsets: [offset, offset + weights[name].byteLength] };
     return [`model.${name}`, place];

@@ -87,7 +87,7 @@ def ask(page, model, script):
 def checkpoint(page, model, tmp_path, monkeypatch):
     """Return a checkpoint that the page has made of the model, beside its text."""
     script = """const progress = { step: 1234, windows: 9872, elapsed_s: 30, best_loss: 1.5 };
-        const settings = { ...training.settings, model: state.header.config };
+        const settings = { ...training.settings, model: config };
         answer(checkpointOf({ settings, corpus, progress, weights }).then((file) => Array.from(file)));"""
     monkeypatch.chdir(tmp_path)
     content = ask(page, model, script)
