@@ -53,8 +53,7 @@ export class Bar {
   // Takes a text of the visitor, in place of the one before.
   take(name, bytes) {
     this.file = { name, bytes };
-    const old = [...byId("source").options].find(({ value }) => value === OWN);
-    old?.remove();
+    byId("source").options[1]?.remove();
     byId("source").append(make("option", name, { value: OWN }));
     byId("source").value = OWN;
     this.openText();
