@@ -43,6 +43,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def run(options: argparse.Namespace) -> int:
     """Check the options, load the model, and continue the prompt."""
+    if "" in options.stop:
+        raise UserError("--stop needs at least one character")
+    if options.text and not options.copied:
+        raise UserError("--text is for --copied; add it, or leave out --text")
     with checking_values():
         filters = {name: getattr(options, name) for name in ("temperature", "top_k", "top_p", "min_p")}
         sampling = Sampling(**filters)
@@ -61,7 +65,8 @@ def run(options: argparse.Namespace) -> int:
     began_s = time.perf_counter()
     texts = write(sampler, options, lines=bool(trained.stops))
     n, elapsed_s = sum(map(len, texts)), time.perf_counter() - began_s
-    print(f"Sampled {n:,} characters in {elapsed_s:.2f} s: {n / elapsed_s:,.0f} characters/s", file=sys.stderr)
+    time_taken = f"{elapsed_s:.2f} s: {n / elapsed_s:,.0f} characters/s"
+    print(f"Sampled {n:,} character{'s' * (n != 1)} in {time_taken}", file=sys.stderr)
     if options.copied:
         for sentence in how_much_is_copied(trained, training, texts, options.prompt, options.length):
             print(sentence, file=sys.stderr)

@@ -157,6 +157,8 @@ def test_the_possible_beginning_of_a_stop_text_is_held_back_and_an_incomplete_on
         (["--top-p", "2"], "top_p=2.0 must be above 0"),
         (["--length", "-1"], "argument --length: -1 must be a whole number, at least 0"),
         (["--seed", str(2**63)], "and below 2^63"),
+        (["--stop", ""], "--stop needs"),
+        (["--text", "text.txt"], "--text is for --copied"),
         (["--stop", r"\n"], r"'\\' (U+005C) is not in the vocabulary"),
         (["--prompt", r"98\n"], r"in bash, $'\n' is a line break"),
         (["--checkpoint", "runs/gone"], "no such run or checkpoint"),
