@@ -102,7 +102,7 @@ def test_two_processes_train_like_one(workplace):
     [
         (["train.batch_size=9"], "train.batch_size=9 cannot be divided among 2 processes; use 8"),
         (["data.corpus=missing.txt"], "no such file"),
-        (["train.device=cuda:0"], "device cuda:0"),
+        (["train.device=cuda:0"], "no device 'cuda:0'"),
     ],
 )
 def test_a_mistake_is_reported_in_one_line_by_one_process(workplace, arguments, message):
