@@ -23,7 +23,7 @@ def main() -> None:
         browser.wait_for(lambda: browser.can_press("#go"))
         browser.choose(beside=1)
         browser.click("#go")
-        time.sleep(20)
+        time.sleep(40)
         browser.save_screenshot(str(FOLDER / f"{name}.png"))
     browser.open_page(ROOT / "page/gpt.html")
     browser.wait_for_maps()
