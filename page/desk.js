@@ -127,7 +127,7 @@ export class Desk {
     const { model } = this;
     if (!this.yourText.isStill(model?.reading)) return null;
     const i = character - model.reading.start;
-    if (by === "surprise") return model.reading.bits[i];
+    if (by === "surprise") return model.reading.surprises[i];
     return model.heads.length && i >= 0 && i <= this.query ? model.weight(this.head, this.query, i) : null;
   }
 
@@ -138,7 +138,7 @@ export class Desk {
     this.update();
   }
 
-  // Shows how the chosen head computed, what each layer would guess, and what the text costs without the head.
+  // Shows how the chosen head computed, what each layer would guess, and the loss on the text without the head.
   async computeHead() {
     const { model, head } = this;
     const { reading } = model ?? {};
@@ -155,8 +155,8 @@ export class Desk {
       const layers = await model.ask("layers", question);
       if (isAsked()) showLayers(layers);
     }
-    const cost = await model.costWithout(name);
-    if (isAsked()) this.headPanel.showCost(model, name, cost);
+    const loss = await model.lossWithout(name);
+    if (isAsked()) this.headPanel.showLoss(model, name, loss);
   }
 }
 

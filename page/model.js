@@ -44,10 +44,10 @@ export class Model {
     this.reading = { ...answer, text, off, without: {} };
   }
 
-  // Returns what the text costs without a head, too, in bits per character; null for a text of one character.
-  async costWithout(name) {
+  // Returns the loss on the text without a head, too; null for a text of one character.
+  async lossWithout(name) {
     const { text, off, without } = this.reading;
-    without[name] ??= await this.ask("cost", { text, off: [...off, name] });
+    without[name] ??= await this.ask("loss", { text, off: [...off, name] });
     return without[name];
   }
 

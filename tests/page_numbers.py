@@ -1,6 +1,5 @@
 """What a page must show of a text that a model reads, computed by PyTorch."""
 
-import math
 import re
 import unicodedata
 
@@ -29,9 +28,9 @@ def log_probabilities(trained, text, off=()):
 
 
 def surprise(trained, text, off=()):
-    """Return the surprise (T - 1,), in bits, of each character that the model sees but the first."""
+    """Return the surprise (T - 1,), in nats, of each character that the model sees but the first."""
     logs, ids = log_probabilities(trained, text, off)
-    return -logs[:-1].gather(1, ids[1:, None])[:, 0].numpy() / math.log(2)
+    return -logs[:-1].gather(1, ids[1:, None])[:, 0].numpy()
 
 
 def labelled(character):
@@ -63,14 +62,14 @@ def check_next(browser, trained, text, off=(), *, selector="#next-a"):
 def check_numbers(browser, trained, text, off=()):
     """Assert that the page comes to show PyTorch's numbers of the text that its model reads, and shades by surprise."""
     check_next(browser, trained, text or trained.vocabulary.default_prompt, off)
-    bits = surprise(trained, text, off) if text else []
+    surprises = surprise(trained, text, off) if text else []
     sentence = "The first character is not predicted; type a second one."
-    costs = [pytest.approx(np.mean(bits), abs=0.02)] if len(bits) else []
-    shades = [pytest.approx(min(90, 90 * each / 8), abs=0.9) for each in bits]
+    losses = [pytest.approx(np.mean(surprises), abs=0.015)] if len(surprises) else []
+    shades = [pytest.approx(min(90, 90 * each / 5.5), abs=0.9) for each in surprises]
 
     def found():
-        (cost,) = browser.texts("#cost")
-        numbers = [*map(float, re.findall(r"costs? ([\d.]+) bits per character, ", cost))]
-        return numbers, sentence in cost, browser.execute_script(SHADES)[-len(bits) :] if len(bits) else []
+        (words,) = browser.texts("#text-loss")
+        numbers = [*map(float, re.findall(r"Loss on .*?: ([\d.]+); of guessing: ", words))]
+        return numbers, sentence in words, browser.execute_script(SHADES)[-len(surprises) :] if len(surprises) else []
 
-    browser.wait_to_find((costs, not len(bits), shades), found)
+    browser.wait_to_find((losses, not len(surprises), shades), found)

@@ -138,5 +138,5 @@ def _draw_points(axes: Axes, points: Mapping[str, Sequence[float]], **style) -> 
         axes.annotate(name, (x, y), xytext=(8 if i % 2 else -8, 0), textcoords="offset points", ha=side, va="center")
     axes.axhline(0, color="tab:gray", linewidth=0.8)
     axes.axvline(0, color="tab:gray", linewidth=0.8)
-    axes.margins(0.25)
+    axes.margins(0.35)
     axes.set_aspect("equal", "datalim")

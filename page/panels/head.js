@@ -1,4 +1,4 @@
-// The chosen head: its large map, where the chosen character looks, and what the text costs without the head.
+// The chosen head: its large map, where the chosen character looks, and the loss on the text without the head.
 
 import { whenLeft } from "./curves.js";
 import { byId, keepChildren, make, showBars, upTo } from "./elements.js";
@@ -62,11 +62,10 @@ export class Head {
     byId("place").textContent = isThere ? `${labels[q]} at ${q} looks at ${labels[k]} at ${k}: ${found()}` : "";
   }
 
-  // Says what the text costs without the chosen head; nothing of a text of one character.
-  showCost({ reading: { cost, off } }, name, without) {
-    const isMore = without >= cost ? "more" : "less";
-    const change = `${Math.abs(without - cost).toFixed(2)} bits ${isMore}`;
-    const words = cost === null ? "" : `Without this head, your text costs ${change} per character.`;
+  // Says how much the loss on the text changes without the chosen head; nothing of a text of one character.
+  showLoss({ reading: { loss, off } }, name, without) {
+    const change = `${Math.abs(without - loss).toFixed(2)} ${without >= loss ? "higher" : "lower"}`;
+    const words = loss === null ? "" : `Without this head, the loss on your text is ${change}.`;
     byId("without").textContent = off.includes(name) ? "This head is off." : words;
   }
 

@@ -2,7 +2,7 @@
 
 import { make, strength } from "./elements.js";
 
-const MOST_BITS = 8; // of surprise, for the strongest colour
+const MOST_SURPRISE = 5.5; // for the strongest colour
 const NEAR_PX = 40; // more than a line
 
 export class Sheet {
@@ -46,7 +46,7 @@ export class Sheet {
   shade(chosen) {
     this.chosen = chosen;
     const by = this.root.dataset.by;
-    const shadeOf = by === "surprise" ? (bits) => Math.min(0.9, (0.9 * bits) / MOST_BITS) : strength;
+    const shadeOf = by === "surprise" ? (surprise) => Math.min(0.9, (0.9 * surprise) / MOST_SURPRISE) : strength;
     this.spans.forEach((span, i) => {
       const value = this.valueOf(by, this.first + i) ?? 0;
       span.style.setProperty("--w", `${100 * shadeOf(value)}%`);

@@ -82,11 +82,11 @@ export class YourText {
   describe(model, chosen) {
     const { reading } = model;
     const i = chosen - reading.start;
-    const bits = reading.bits[i];
-    const isPredicted = Number.isFinite(bits); // not the first character
-    const ofCharacter = isPredicted ? `“${reading.shown[i]}” got ${percent(2 ** -bits)}. ` : "";
-    byId("cost").textContent = ofCharacter + costInWords(model);
-    byId("cost").title = isPredicted ? `a surprise of ${bits.toFixed(2)} bits: log2 of 1 / its probability` : "";
+    const surprise = reading.surprises[i];
+    const isPredicted = Number.isFinite(surprise); // not the first character
+    const ofCharacter = isPredicted ? `“${reading.shown[i]}” got ${percent(Math.exp(-surprise))}. ` : "";
+    byId("text-loss").textContent = ofCharacter + lossInWords(model);
+    byId("text-loss").title = isPredicted ? `a surprise of ${surprise.toFixed(2)}: ln of 1 / its probability` : "";
     say(remarksOn([...reading.text], reading, model.state.header.alike));
   }
 
@@ -142,12 +142,12 @@ export class YourText {
   }
 }
 
-// Says what the text costs a model, and what guessing evenly costs.
-function costInWords({ state, reading: { cost, start, shown } }) {
-  if (cost === null) return "The first character is not predicted; type a second one.";
-  const what = start ? `The last ${shown.length} characters cost` : "Your text costs";
-  const guessing = Math.log2([...state.header.characters].length);
-  return `${what} ${cost.toFixed(2)} bits per character, guessing ${guessing.toFixed(1)}.`;
+// Says the loss of a model on the text, and that of guessing evenly.
+function lossInWords({ state, reading: { loss, start, shown } }) {
+  if (loss === null) return "The first character is not predicted; type a second one.";
+  const where = start ? `its last ${shown.length} characters` : "your text";
+  const guessing = Math.log([...state.header.characters].length);
+  return `Loss on ${where}: ${loss.toFixed(2)}; of guessing: ${guessing.toFixed(2)}.`;
 }
 
 // Says what the model does not read as it stands in a text. alike: see `vocabularyOf`.

@@ -31,12 +31,13 @@ const ANSWERS = {
     await turn;
   },
 
-  // The likeliest next characters; the surprise, in bits, of each character in the context window, which starts after the
-  // last of the unknown ones; the attention weights of all heads, each head's lower triangle row by row; and their roles.
+  // The likeliest next characters; the surprise of each character in the context window, which starts after the last of
+  // the unknown ones, and their mean, the loss; the attention weights of all heads, each head's lower triangle row by
+  // row; and their roles.
   read({ text, off }) {
     const { ids, start, unknown } = encode(text);
     return reading(ids, off, (window) => {
-      const bits = surprises(window);
+      const surprises = surprisesOf(window);
       const heads = gpt.layers.flatMap(({ weights }) => weights);
       const weights = triangles(heads, window.length);
       return {
@@ -44,17 +45,17 @@ const ANSWERS = {
         shown: window.map((id) => header.labels[id]),
         start: start + ids.length - window.length,
         unknown,
-        bits,
-        cost: meanOf(bits),
+        surprises,
+        loss: lossOf(surprises),
         weights,
         roles: header.measured?.roles ?? rolesOn(window, characters, heads.length, weights),
       };
     });
   },
 
-  // The mean surprise of a text; null for a text of one character.
-  cost({ text, off }) {
-    return reading(encode(text).ids, off, (window) => meanOf(surprises(window)));
+  // The loss on a text; null for a text of one character.
+  loss({ text, off }) {
+    return reading(encode(text).ids, off, (window) => lossOf(surprisesOf(window)));
   },
 
   // What each layer would predict after position t.
@@ -142,12 +143,13 @@ function likeliest(p, n) {
   });
 }
 
-// Returns the surprise of each character but the first, whose is null.
-function surprises(window) {
-  return window.map((id, t) => (t ? -Math.log2(softmax(gpt.logits[t - 1])[id]) : null));
+// Returns the surprise, in nats, of each character but the first, whose is null.
+function surprisesOf(window) {
+  return window.map((id, t) => (t ? -Math.log(softmax(gpt.logits[t - 1])[id]) : null));
 }
 
-const meanOf = (bits) => (bits.length > 1 ? bits.reduce((sum, each) => sum + each, 0) / (bits.length - 1) : null);
+const lossOf = (surprises) =>
+  surprises.length > 1 ? surprises.reduce((a, b) => a + b, 0) / (surprises.length - 1) : null;
 
 // Returns the attention weights (T, t + 1) of heads, one lower triangle after another.
 function triangles(heads, T) {

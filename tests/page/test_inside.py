@@ -133,14 +133,14 @@ def check_maps(browser, trained, off=()):
 
 
 def check_change(browser, change):
-    """Assert that the page comes to say by how many bits per character the text costs more without the head."""
-    sentence = r"Without this head, your text costs ([\d.]+) bits (more|less) per character\."
+    """Assert that the page comes to say how much higher the loss on the text is without the head."""
+    sentence = r"Without this head, the loss on your text is ([\d.]+) (higher|lower)\."
 
     def found():
         words = re.fullmatch(sentence, browser.texts("#without")[0])
-        return words and float(words[1]) * (1 if words[2] == "more" else -1)
+        return words and float(words[1]) * (1 if words[2] == "higher" else -1)
 
-    browser.wait_to_find(pytest.approx(change, abs=0.03), found)
+    browser.wait_to_find(pytest.approx(change, abs=0.02), found)
 
 
 @pytest.mark.slow
@@ -171,12 +171,12 @@ def test_the_page_opens_on_the_last_character_and_each_head_shows_where_it_looks
 
 
 @pytest.mark.slow
-def test_heads_and_memories_are_switched_off_and_the_page_says_what_the_text_costs_then(browser, desk):
+def test_heads_and_memories_are_switched_off_and_the_page_says_the_loss_on_the_text_then(browser, desk):
     trained = desk("memories")
     parts, off = [*parts_of(trained.model)], []
     names = [part if isinstance(part, str) else f"layer {part[0]}, head {part[1]}" for part in parts]
     assert browser.texts("#switches button") == names
-    cost = lambda off: surprise(trained, TEXT, off).mean()  # noqa: E731
+    loss = lambda off: surprise(trained, TEXT, off).mean()  # noqa: E731
     browser.choose_head(4)
     for part in (parts[i] for i in (1, 2, 1, 6, 7, 4, 3, 0, 5, 2)):
         off = [each for each in off if each != part] + [part] * (part not in off)
@@ -186,7 +186,7 @@ def test_heads_and_memories_are_switched_off_and_the_page_says_what_the_text_cos
         if parts[4] in off:
             browser.wait_to_find(["This head is off."], lambda: browser.texts("#without"))
         else:
-            check_change(browser, cost([*off, parts[4]]) - cost(off))
+            check_change(browser, loss([*off, parts[4]]) - loss(off))
         is_on = [part not in off for part in parts]
         assert [each.get_attribute("aria-pressed") == "true" for each in browser.find("#switches button")] == is_on
         assert ["off" not in head.get_attribute("class").split() for head in browser.find(".head")] == is_on[:6]
@@ -229,8 +229,8 @@ def test_two_models_have_tabs_and_what_comes_next_shows_both(browser, desk):
         assert len(browser.find(".head")) == n_heads
         pressed = [button.get_attribute("aria-pressed") for button in browser.find("#tabs button")]
         assert pressed == ["true" if i == n else "false" for n in range(2)]
-        chosen = pytest.approx(100 * 2 ** -surprise(trained[i], TEXT)[3], abs=0.9)
-        browser.wait_to_find(chosen, lambda: float(re.match(r"“t” got ([\d.]+) %", browser.texts("#cost")[0])[1]))
+        chosen = pytest.approx(100 * np.exp(-surprise(trained[i], TEXT)[3]), abs=0.9)
+        browser.wait_to_find(chosen, lambda: float(re.match(r"“t” got ([\d.]+) %", browser.texts("#text-loss")[0])[1]))
 
 
 @pytest.mark.slow
