@@ -74,7 +74,7 @@ def check_rules(section: str, settings: Any) -> None:
 
 
 def rules_of(kind: Any) -> list[Any]:
-    """Return the names and the limits, once each, of a type such as `Literal["learned"] | Positive`."""
+    """Return the names and the limits, once each, of a type such as `Literal["adamw", "muon"]` or `Positive | None`."""
     own = [kind] if isinstance(kind, (str, Within)) else [rule for part in get_args(kind) for rule in rules_of(part)]
     return list(dict.fromkeys(own))
 

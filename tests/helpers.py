@@ -35,7 +35,7 @@ from training.runs.run_folder import RunFolder
 from training.runtime import choose_runtime
 from training.state import Progress, TrainingState
 
-OURS = ("cli", "data", "experiments", "model", "sample", "tests", "textbook", "train", "training")
+OURS = ("cli", "data", "experiments", "model", "page", "sample", "tests", "textbook", "train", "training")
 # These differ between any two runs.
 MEASURED = ("elapsed_s", "tokens_per_s", "peak_memory_bytes", "log_sizes", "date", "commit", "settings")
 

@@ -1,6 +1,6 @@
-"""Compare training inside the page with train.py, on tiny Shakespeare: taskset -c 0 python -m tests.page_speed
+"""Compare training inside the page with train.py, on tiny Shakespeare: python -m tests.page_speed
 
-Both train the model of configs/page.yaml for the same times, on one core and one thread. It needs Chromium, its driver
+Both train the model of configs/page.yaml for the same times, on one thread each. It needs Chromium, its driver
 and selenium.
 """
 

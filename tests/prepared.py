@@ -16,25 +16,23 @@ SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(["torch"])
 
 
-def run_prepared(arguments, *, cwd, input="", timeout=600):
+def run_prepared(arguments, *, cwd, timeout=600):
     """Run `python ARGUMENTS` and return the finished process with its output as text."""
     with tempfile.TemporaryDirectory() as folder:
-        files = [Path(folder, name) for name in ("stdin", "stdout", "stderr")]
-        for file in files:
-            file.write_text(input if file.stem == "stdin" else "", encoding="utf-8")
+        files = [Path(folder, name) for name in ("stdout", "stderr")]
         process = SERVER.Process(target=run_as_main, args=(arguments, cwd, files))
         process.start()
         process.join(timeout)
         if process.exitcode is None:
             process.kill()
             raise subprocess.TimeoutExpired(arguments, timeout)
-        _, stdout, stderr = (file.read_text(encoding="utf-8") for file in files)
+        stdout, stderr = (file.read_text(encoding="utf-8") for file in files)
     return subprocess.CompletedProcess(arguments, process.exitcode, stdout, stderr)
 
 
 def run_as_main(arguments, cwd, files):
-    for number, file in enumerate(files):
-        os.dup2(os.open(file, os.O_RDWR), number)
+    for number, file in enumerate(files, start=1):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), number)
     sys.stdin = os.fdopen(0)  # multiprocessing has closed it
     os.chdir(cwd)
     tests = Path(__file__).parent

@@ -81,7 +81,7 @@ function attend(q, k, v, t, slope) {
   for (let s = 0; s <= t; s++) {
     for (let i = 0; i < output.length; i++) output[i] += weights[s] * v[s][i];
   }
-  return { scores, weights, output };
+  return { weights, output };
 }
 
 // Returns x_t + w_1 x_(t-1) + ... + w_(W-1) x_(t-W+1) of inputs x (t + 1, C), channel by channel; w is (W - 1, C).
@@ -293,7 +293,7 @@ export class GPT {
   }
 
   // Returns what head h of layer l computes at position t: its query and output (D,), keys and values (t + 1, D), and
-  // the scores and weights (t + 1,) of the positions up to t.
+  // the weights (t + 1,) of the positions up to t.
   head(l, h, t) {
     const { H, K, vectors, slopes } = this.layers[l];
     const group = Math.floor(h / (H / K));

@@ -1,13 +1,13 @@
 // The vocabulary of a model as the page shows it: what a text box can hold, and how each character is named.
 
-export const RETURN = "␍"; // stands for a carriage return, which a box cannot hold
+const RETURN = "␍"; // stands for a carriage return, which a box cannot hold
 const BLANKS = { " ": "␣", "\n": "⏎", "\r": RETURN, "\t": "⇥" };
 const INVISIBLE = /[\p{C}\p{Z}]/u;
 // Blocks of letters that would change the order of the others, without marks and the digits of Arabic.
 const RIGHT_TO_LEFT =
   /(?![\p{M}\u0660-\u0669\u06f0-\u06f9])[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
 
-export const codePointOf = (character) => `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+const codePointOf = (character) => `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
 
 // Returns a visible label of a character.
 export function visible(character) {

@@ -48,7 +48,7 @@ function drawAxis(svg, first, last, across, { width, height }) {
   for (let tick = 1000; tick <= last; tick *= 10) {
     if (tick < first) continue;
     const x = across(tick);
-    addTo(svg, "path", { d: `M${x} ${height - BELOW}v4`, class: "tick" });
+    addTo(svg, "path", { d: `M${x} ${height - BELOW}v4` });
     const anchor = x > width - 30 ? "end" : "middle";
     addTo(svg, "text", { x: Math.max(x, 22), y: height - 3, "text-anchor": anchor }, inShort(tick));
   }

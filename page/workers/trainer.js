@@ -15,7 +15,7 @@ const EARLY_S = 15; // which grows after this one, so that evaluations take
 const SHARE = 0.05; // at most this share of the time
 const LONGEST_S = 5; // of a step; a longer one has slept
 let kernel; // the WebAssembly.Module
-let text; // { V, learned, heldOut, spans }: the ids of the first nine tenths, of the rest after one before it, and where
+let text; // { V, learned, heldOut, spans }: ids of the first nine tenths, of the rest after one before it, rows' starts
 let models; // each { gpt, step, best: { loss, step, characters, weights }, trainLosses }
 let run; // see `begin`
 

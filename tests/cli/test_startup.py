@@ -20,11 +20,12 @@ def spin_count(*command, **variables):
 @pytest.mark.slow
 def test_openmp_threads_of_every_command_spin_for_a_short_time_unless_the_user_chooses():
     assert [spin_count("train.py"), spin_count("sample.py"), spin_count("-m", "experiments.heads")] == [8000] * 3
+    assert spin_count("-m", "page") == 8000
     assert spin_count("train.py", GOMP_SPINCOUNT="77") == 77
     assert spin_count("train.py", OMP_WAIT_POLICY="active") > 1_000_000
 
 
-@pytest.mark.parametrize("command", ["train.py", "sample.py", "-m experiments", "-m textbook"])
+@pytest.mark.parametrize("command", ["train.py", "sample.py", "-m experiments", "-m textbook", "-m page"])
 def test_without_the_libraries_a_command_says_in_one_line_what_to_do(command):
     ended = run_command([sys.executable, "-S", *command.split()], cwd=ROOT)
     (line,) = ended.stderr.splitlines()
@@ -35,9 +36,13 @@ def test_without_the_libraries_a_command_says_in_one_line_what_to_do(command):
 
 @pytest.mark.parametrize(
     ("command", "library"),
-    [("-m textbook", "matplotlib"), *(("-m experiments.report", each) for each in ("matplotlib", "scipy", "jinja2"))],
+    [
+        ("-m textbook", "matplotlib"),
+        ("-m page", "jinja2"),
+        *(("-m experiments.report", each) for each in ("matplotlib", "scipy", "jinja2")),
+    ],
 )
-def test_the_textbook_and_experiments_name_a_library_that_they_lack(tmp_path, command, library):
+def test_the_other_commands_name_a_library_that_they_lack(tmp_path, command, library):
     (tmp_path / "sitecustomize.py").write_text(f"import sys; sys.modules[{library!r}] = None")  # as if it were missing
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     ended = run_command([sys.executable, *command.split()], cwd=ROOT, env=environment)
@@ -54,7 +59,7 @@ def test_a_backend_of_matplotlib_that_is_missing_ends_no_command(command):
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("command", ["train.py", "sample.py", "-m experiments.heads", "-m textbook"])
+@pytest.mark.parametrize("command", ["train.py", "sample.py", "-m experiments.heads", "-m textbook", "-m page"])
 def test_ctrl_c_while_libraries_are_imported_ends_a_command_with_one_line(tmp_path, command):
     (tmp_path / "torch.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}

@@ -62,6 +62,7 @@ def test_all_of_a_page_can_be_read_and_axe_finds_no_fault(browser, folder, page,
     assert len(labels) >= PAGES[page]
     assert [label for label, inside in labels if not inside] == []
     if target := os.environ.get("SCREENSHOTS"):
+        Path(target).mkdir(parents=True, exist_ok=True)
         browser.save_screenshot(f"{target}/{page.partition('.')[0]}-{width}.png")
     browser.execute_script("document.querySelectorAll('details').forEach((each) => (each.open = true))")
     browser.wait_for(lambda: not browser.find("#desk") or browser.find("#lines td"))

@@ -162,8 +162,7 @@ def test_the_page_opens_on_the_last_character_and_each_head_shows_where_it_looks
         for expected in (weights[h, q, places], weights[h, q].topk(5).values):
             assert shares == pytest.approx((100 * expected).tolist(), abs=1)  # its weights are rounded
         role, figure = role_of(measures, h)
-        usually = browser.find("#usually")[0]
-        words = usually.text + usually.get_attribute("title")
+        (words,) = browser.texts("#usually")
         assert words.startswith(f"On your text: {role}")
         assert float(re.search(r"\d\.\d+", words)[0]) == pytest.approx(float(figure.split()[0]), abs=0.11)
         change = surprise(trained, TEXT, [(h // 3, h % 3)]).mean() - surprise(trained, TEXT).mean()

@@ -34,6 +34,7 @@ TEXTS = {  # by name: what the visitor types, what the model reads of it, and wh
 )
 def test_a_visitor_tries_everything(browser, tmp_path, width, height, dark):
     pictures, numbers = Path(os.environ.get("SCREENSHOTS", tmp_path)), count(1)
+    pictures.mkdir(parents=True, exist_ok=True)
     print(f"Pictures are in {pictures}")
 
     def look_around(name):
