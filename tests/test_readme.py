@@ -31,7 +31,7 @@ FIRST = ("git clone", "cd gpt", "python3 -m venv", ".venv/bin/pip", ".venv/bin/p
 TESTED_ELSEWHERE = ("python -m experiments.report experiments/studies/heads/", *FIRST)
 # What makes a command of a page short: the program or file that it names, and the arguments to add.
 SHORT_RUN = ["train.max_steps=4", "train.eval_every_steps=4", "train.eval_characters=500", "train.sample_length=20"]
-SMALL_MODEL = ["model.n_layer=5", "model.block_size=64", "model.ngram_rows=1024", "train.batch_size=4"]
+SMALL_MODEL = ["model.n_layer=2", "model.block_size=64", "model.ngram_rows=1024", "train.batch_size=4"]
 SHORTER = {
     "--config": SHORT_RUN,
     "--resume": ["train.max_steps=6"],
