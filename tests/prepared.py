@@ -20,6 +20,8 @@ def run_prepared(arguments, *, cwd, timeout=600):
     """Run `python ARGUMENTS` and return the finished process with its output as text."""
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder, name) for name in ("stdout", "stderr")]
+        for file in files:
+            file.touch()
         process = SERVER.Process(target=run_as_main, args=(arguments, cwd, files))
         process.start()
         process.join(timeout)
@@ -32,7 +34,7 @@ def run_prepared(arguments, *, cwd, timeout=600):
 
 def run_as_main(arguments, cwd, files):
     for number, file in enumerate(files, start=1):
-        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), number)
+        os.dup2(os.open(file, os.O_WRONLY), number)
     sys.stdin = os.fdopen(0)  # multiprocessing has closed it
     os.chdir(cwd)
     tests = Path(__file__).parent

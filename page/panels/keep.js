@@ -31,7 +31,8 @@ export class Keep {
     for (const id of ["save-page", "save-checkpoint", "save-picture"]) enable(id, this.runOf()?.now?.characters);
   }
 
-  // Saves a file of the model that is shown, at its best; a picture has its newest samples. contentOf(run, i, best): returns the content of the file.
+  // Saves a file of the model that is shown, at its best; a picture has its newest samples. contentOf(run, i, best):
+  // returns the content of the file.
   async save(ending, contentOf) {
     const run = this.runOf();
     const { now } = run;

@@ -145,7 +145,7 @@ export class YourText {
 // Says the loss of a model on the text, and that of guessing evenly.
 function lossInWords({ state, reading: { loss, start, shown } }) {
   if (loss === null) return "The first character is not predicted; type a second one.";
-  const where = start ? `its last ${shown.length} characters` : "your text";
+  const where = start ? `the last ${shown.length} characters` : "your text";
   const guessing = Math.log([...state.header.characters].length);
   return `Loss on ${where}: ${loss.toFixed(2)}; of guessing: ${guessing.toFixed(2)}.`;
 }

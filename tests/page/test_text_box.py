@@ -139,7 +139,7 @@ def test_a_character_that_the_model_has_never_seen_is_marked_and_the_model_reads
     browser.wait_to_find(["X", "Ω"], lambda: browser.texts(".text .unknown"))
     assert browser.texts("#message") == ["The model has never seen “Ω”. It reads only what follows it."]
     check(browser, "lf", "ttles of b")
-    assert "Loss on its last 10 characters: " in browser.texts("#text-loss")[0]
+    assert "Loss on the last 10 characters: " in browser.texts("#text-loss")[0]
     assert "".join(browser.texts(".text span")) == "X bΩttles of b"
     browser.continue_text()
     assert browser.value() == "7X bΩ" + continued("lf", "ttles of b")
