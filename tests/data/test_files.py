@@ -17,6 +17,7 @@ def test_a_file_system_without_locks_that_cannot_flush_folders_is_enough_for_a_r
     def flush(descriptor, flush=os.fsync):
         refuse(errno.EINVAL) if stat.S_ISDIR(os.fstat(descriptor).st_mode) else flush(descriptor)
 
+    monkeypatch.setattr("data.corpus.cache_folder", lambda: workplace / "cache")  # no lock keeps other tests out of it
     monkeypatch.setattr(os, "fsync", flush)
     for number in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
         monkeypatch.setattr(fcntl, "flock", lambda *_, number=number: refuse(number))
